@@ -1,0 +1,75 @@
+//! Every bound of the tree: one home, one owner, a stated behaviour. `docs/limits.md` is generated from [`LIMITS`].
+
+/// One bound, for the page that people read.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// What is bounded.
+    pub what: &'static str,
+    /// Its value with its unit.
+    pub value: &'static str,
+    /// Who owns it.
+    pub owner: &'static str,
+    /// What happens when it is reached.
+    pub at_it: &'static str,
+    /// The setting that changes it, or "fixed".
+    pub setting: &'static str,
+}
+
+macro_rules! limits {
+    ($($(#[$doc:meta])* $name:ident: $ty:ty = $value:expr, $what:literal, $text:literal, $owner:literal, $at:literal, $setting:literal;)*) => {
+        $($(#[$doc])* pub const $name: $ty = $value;)*
+        /// The bounds of this crate, in the order of the page.
+        pub const LIMITS: &[Limit] = &[$(Limit { what: $what, value: $text, owner: $owner, at_it: $at, setting: $setting }),*];
+    };
+}
+
+limits! {
+    /// Entries of one `transcript.updated` event, bytes of JSON.
+    TRANSCRIPT_CHUNK_BYTES: usize = 48 * 1024, "entries of one transcript edit", "48 KiB of JSON",
+        "model/transcript", "the edit is cut; a larger single entry travels alone", "fixed";
+    /// A served event, bytes of JSON.
+    EVENT_BYTES: usize = 1024 * 1024, "one served event", "1 MiB of JSON",
+        "rules/event", "larger values are cut in the event's copy and marked; the whole value stays in the effect row", "fixed";
+    /// Messages waiting for one session.
+    SESSION_MAILBOX: usize = 64, "messages waiting for one session", "64",
+        "session", "senders wait", "fixed";
+    /// Messages waiting for one harness.
+    HARNESS_MAILBOX: usize = 256, "messages waiting for one harness", "256",
+        "harness", "senders wait", "fixed";
+    /// Messages waiting for the TenantSupervisor.
+    SUPERVISOR_MAILBOX: usize = 1024, "messages waiting for the TenantSupervisor", "1024",
+        "supervisor", "senders wait", "fixed";
+    /// Transactions waiting for the store's writer.
+    WRITE_QUEUE: usize = 4096, "transactions waiting for the writer", "4096",
+        "ports/store", "callers wait", "fixed";
+    /// Reads waiting for a reader.
+    READ_QUEUE: usize = 1024, "reads waiting for a connection", "1024",
+        "ports/store", "callers wait", "fixed";
+    /// Transactions of one group commit.
+    COMMIT_GROUP: usize = 256, "transactions of one group commit", "256",
+        "store", "the rest goes into the next group", "fixed";
+    /// Events an observer may be behind the live feed before it reads the record again.
+    FEED_QUEUE: usize = 256, "live events kept for an observer", "256",
+        "feeds", "the observer catches up from the record; nobody else is slowed", "fixed";
+    /// Events of one page read from the record.
+    RECORD_PAGE: usize = 500, "events of one read of the record", "500",
+        "history", "the next page is read when this one is sent", "fixed";
+    /// Bytes of folded transcripts kept in memory.
+    FOLD_CACHE_BYTES: usize = 64 * 1024 * 1024, "folded transcripts kept in memory", "64 MiB",
+        "session", "the least recently used is dropped and folded again when needed", "fixed";
+    /// Edits after which the fold of an ended turn is written down.
+    FOLD_SNAPSHOT_EDITS: usize = 64, "transcript edits between two fold snapshots", "64",
+        "rules/history", "a snapshot is written when the turn has ended", "fixed";
+    /// Attempts of one segment without a new recorded effect.
+    ATTEMPTS_WITHOUT_PROGRESS: u32 = 5, "attempts of a segment that record nothing new", "5",
+        "session", "the turn fails with `execution.failed`; restarts and deploys do not count", "fixed";
+    /// Pages of the sweeper, rows.
+    SWEEP_PAGE: usize = 100, "rows of one page of the sweeper", "100",
+        "sweeper", "the next page follows while the pass has time left, else the next pass resumes there", "fixed";
+    /// Milliseconds one sweep step may take.
+    SWEEP_BUDGET_MS: i64 = 2_000, "time of one sweep step", "2 s",
+        "sweeper", "the step resumes in the next pass", "fixed";
+    /// Failures after which a wake is parked for an operator.
+    WAKE_PARK_AFTER: u32 = 10, "failed hand-overs of one wake", "10",
+        "sweeper", "the wake is parked, logged once and shown in status", "fixed";
+}

@@ -1,0 +1,1 @@
+//! Agent and workflow manifests.

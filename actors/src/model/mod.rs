@@ -1,0 +1,18 @@
+//! The nouns: pure data and pure functions, without I/O, clock or randomness of their own.
+
+pub mod canonical;
+pub mod checkpoint;
+pub mod command;
+pub mod effect;
+pub mod event;
+pub mod ids;
+pub mod json;
+pub mod manifest;
+pub mod outcome;
+pub mod session;
+pub mod time;
+pub mod transcript;
+pub mod turn;
+
+pub use json::Json;
+pub use time::Micros;

@@ -1,0 +1,8 @@
+//! What the tree needs from outside, as traits.
+
+pub mod clock;
+pub mod engine;
+pub mod store;
+
+pub use clock::{Clock, Entropy};
+pub use engine::{AbortSignal, ApiError, Engine, RunLink};
