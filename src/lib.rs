@@ -1,1 +1,3 @@
 //! The adapters.
+
+pub mod engine;

@@ -6,6 +6,7 @@
 //! this module.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,6 +16,38 @@ pub type Json = serde_json::Value;
 
 /// A JSON object.
 pub type JsonMap = serde_json::Map<String, Json>;
+
+/// JSON text that is passed on as it is: what the store keeps.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct JsonText(Arc<str>);
+
+impl JsonText {
+    /// The text of a value.
+    #[must_use]
+    pub fn of<T: Serialize + ?Sized>(value: &T) -> Self {
+        Self(Arc::from(encode(value)))
+    }
+
+    /// Takes text that is known to be JSON (our own store's, or [`encode`]'s).
+    #[must_use]
+    pub fn from_trusted(text: impl Into<Arc<str>>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The value.
+    ///
+    /// # Errors
+    /// When the text does not fit `T`.
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        decode(self.0.as_bytes())
+    }
+}
 
 /// The noncharacter that stands before a kept surrogate.
 pub const MARK: char = '\u{10FFFE}';

@@ -1,0 +1,3 @@
+//! The harness we ship: the agent loop and the models it asks (spec: engine).
+
+pub mod model;

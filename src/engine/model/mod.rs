@@ -1,0 +1,4 @@
+//! The model side of the engine (spec: engine, section 9): what a call is, who answers it, and what an answer looks like.
+
+pub mod call;
+pub mod item;
