@@ -6,3 +6,4 @@ pub mod store;
 
 pub use clock::{Clock, Entropy};
 pub use engine::{AbortSignal, ApiError, Engine, RunLink};
+pub use store::{Store, StoreError, StoreHandle, Tx};

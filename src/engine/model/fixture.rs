@@ -69,7 +69,7 @@ mod tests {
     fn ask(prompt: Vec<Arc<Json>>, tools: &[&str]) -> Json {
         let tools = tools.iter().map(|name| Arc::new(json!({"name": name, "inputSchema": {}}))).collect();
         answer(&ModelCall {
-            prompt,
+            prompt: prompt.into(),
             tools,
             model: None,
             output_schema: None,

@@ -3,4 +3,5 @@
 pub mod call;
 pub mod fixture;
 pub mod item;
+pub mod prompt;
 pub mod script;

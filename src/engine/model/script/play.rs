@@ -45,22 +45,23 @@ struct Position {
     answers: usize,
 }
 
+/// Read from the end, since a long session's prompt is long too.
 fn position(call: &ModelCall) -> Position {
-    let mut here = Position { said: String::new(), answers: 0 };
-    for item in &call.prompt {
+    let mut answers = 0;
+    for item in call.prompt.iter().rev() {
         match ItemView::read(item) {
             Some(ItemView::User { content }) => {
                 let texts = content.iter().filter_map(|part| match part {
                     PartView::Text { text, .. } => Some(*text),
                     _ => None,
                 });
-                here = Position { said: texts.collect::<Vec<_>>().join(" "), answers: 0 };
+                return Position { said: texts.collect::<Vec<_>>().join(" "), answers };
             }
-            Some(ItemView::Assistant { .. }) => here.answers += 1,
+            Some(ItemView::Assistant { .. }) => answers += 1,
             _ => {}
         }
     }
-    here
+    Position { said: String::new(), answers }
 }
 
 async fn play(script: &FixtureScript, call: &ModelCall, cx: &CallContext) -> Result<Arc<Json>, Abort> {
@@ -208,7 +209,7 @@ mod tests {
 
     fn call(prompt: Vec<Arc<Json>>) -> ModelCall {
         ModelCall {
-            prompt,
+            prompt: prompt.into(),
             tools: vec![],
             model: None,
             output_schema: None,
