@@ -1,1 +1,5 @@
-//! rules
+//! The verbs that decide: pure functions over model values and a transaction. No await, no I/O, no clock of their own.
+
+pub mod refusal;
+
+pub use refusal::Refusal;
