@@ -36,7 +36,7 @@ pub enum Definition {
     /// One agent.
     Agent(AgentManifest),
     /// A flow of agents, tools and functions.
-    Workflow(WorkflowManifest),
+    Workflow(Box<WorkflowManifest>),
 }
 
 /// Reads a manifest: agents of schema 4 and 5, workflows of schema 1, 2 and 3.
@@ -76,6 +76,10 @@ impl Line {
 }
 
 impl Definition {
+    fn workflow(workflow: WorkflowManifest) -> Self {
+        Self::Workflow(Box::new(workflow))
+    }
+
     /// The definition's id.
     #[must_use]
     pub fn id(&self) -> &str {
@@ -145,11 +149,11 @@ impl Definition {
         match (workflow, version) {
             (false, Some(4.0)) => AgentManifest::read(reader, document, Line::Functions).map(Self::Agent),
             (false, Some(5.0)) => AgentManifest::read(reader, document, Line::Http).map(Self::Agent),
-            (true, Some(1.0)) => WorkflowManifest::read_v1(reader, document).map(Self::Workflow),
+            (true, Some(1.0)) => WorkflowManifest::read_v1(reader, document).map(Self::workflow),
             (true, Some(2.0)) => {
-                WorkflowManifest::read(reader, document, Line::Functions).map(Self::Workflow)
+                WorkflowManifest::read(reader, document, Line::Functions).map(Self::workflow)
             }
-            (true, Some(3.0)) => WorkflowManifest::read(reader, document, Line::Http).map(Self::Workflow),
+            (true, Some(3.0)) => WorkflowManifest::read(reader, document, Line::Http).map(Self::workflow),
             _ => {
                 let known = if workflow { "1, 2 and 3" } else { "4 and 5" };
                 let found = shown(map.get(key));
@@ -182,7 +186,7 @@ impl Definition {
         reader
             .deeper(|reader| {
                 if workflow {
-                    WorkflowManifest::read(reader, document, line).map(Self::Workflow)
+                    WorkflowManifest::read(reader, document, line).map(Self::workflow)
                 } else {
                     AgentManifest::read(reader, document, line).map(Self::Agent)
                 }

@@ -53,7 +53,7 @@ fn agent(document: &Json) -> AgentManifest {
 #[track_caller]
 fn workflow(document: &Json) -> WorkflowManifest {
     match parse(document) {
-        Ok(Definition::Workflow(workflow)) => workflow,
+        Ok(Definition::Workflow(workflow)) => *workflow,
         other => panic!("{other:#?}"),
     }
 }

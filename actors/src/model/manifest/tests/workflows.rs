@@ -84,7 +84,7 @@ fn a_flow_of_version_2_is_read() {
     ));
     assert!(matches!(flow.agent("g"), Some(Definition::Workflow(_))));
     assert!(flow.agent("x").is_none());
-    let definition = Definition::Workflow(flow);
+    let definition = Definition::Workflow(Box::new(flow));
     assert_eq!((definition.id(), definition.name(), definition.description()), ("f", Some("F"), Some("d")));
 }
 
