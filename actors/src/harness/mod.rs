@@ -73,7 +73,7 @@ impl HarnessActor {
             run.renewing = true;
             let id = id.clone();
             let asked = run.session.send(RenewLease { run: id.clone() });
-            ctx.spawn(actix::fut::wrap_future::<_, Self>(asked).map(move |answer, act, _| {
+            ctx.spawn(fut::wrap_future::<_, Self>(asked).map(move |answer, act, _| {
                 let Some(run) = act.runs.get_mut(&id) else { return };
                 run.renewing = false;
                 match answer {
@@ -140,10 +140,12 @@ impl Handler<GrantRun> for HarnessActor {
             Arc::clone(&self.tree.feeds),
         );
         let engine = Arc::clone(&self.tree.ports.engine);
-        let mut guard =
+        let guard =
             RunGuard { run: run.clone(), session: session.clone(), harness: ctx.address(), ended: false };
         let settles = session.clone();
         let task = async move {
+            // Moved in whole: a closure that names only its field would copy that and drop the guard at once.
+            let mut guard = guard;
             match engine.run(grant.clone(), start, Rc::new(link)).await {
                 RunEnd::Output(output) => {
                     let answer = settles.send(Output { output }).await;

@@ -251,7 +251,9 @@ mod tests {
 
     #[test]
     fn only_the_last_summary_call_is_a_compaction_and_its_size_rounds_up() {
-        let facts = model(json!({"invocationId": "i", "compaction": {"trigger": "overflow", "tokensBefore": 9, "keptTokens": 2}}));
+        let facts = model(
+            json!({"invocationId": "i", "compaction": {"trigger": "overflow", "tokensBefore": 9, "keptTokens": 2}}),
+        );
         let (kind, payload) = event_of(&facts, &json!("12345")).unwrap();
         assert_eq!(kind, EventKind::ContextCompacted);
         assert_eq!(payload["tokensAfter"], 4);

@@ -84,8 +84,7 @@ pub fn apply(
     let (turn, seq, after) = match &command.body {
         CommandBody::Message { input, .. } => message(tx, head, doc, prepared, input)?,
         CommandBody::Approve { interaction_id, approved } => {
-            let input =
-                json!({ "kind": "approve", "interactionId": interaction_id, "approved": approved });
+            let input = json!({ "kind": "approve", "interactionId": interaction_id, "approved": approved });
             answer(tx, head, doc, prepared, interaction_id, "approval", input)?
         }
         CommandBody::Respond { interaction_id, value } => {
@@ -236,7 +235,10 @@ fn answer(
         Some(_) => {}
     }
     let corrupt = |e: serde_json::Error| StoreError::Corrupt(e.to_string());
-    let text = doc.checkpoint.as_ref().ok_or_else(|| StoreError::Corrupt("a paused turn has no checkpoint".into()))?;
+    let text = doc
+        .checkpoint
+        .as_ref()
+        .ok_or_else(|| StoreError::Corrupt("a paused turn has no checkpoint".into()))?;
     let mut checkpoint: Checkpoint = text.decode().map_err(corrupt)?;
     checkpoint.segment += 1;
     checkpoint.input = input;

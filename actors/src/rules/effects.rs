@@ -53,14 +53,19 @@ impl PreparedIntent {
         by_harness: bool,
     ) -> Result<Self, RunRefusal> {
         if intent.session_id != scope.session || intent.turn_id != scope.turn {
-            return Err(RunRefusal::Invalid("the effect belongs to another session or turn than the run".into()));
+            return Err(RunRefusal::Invalid(
+                "the effect belongs to another session or turn than the run".into(),
+            ));
         }
         let is_model = intent.kind == EffectKind::Model;
         if is_model && intent.input.is_some() {
             return Err(RunRefusal::Invalid("a model's prompt does not leave the harness".into()));
         }
         if matches!(intent.kind, EffectKind::Agent | EffectKind::Fn | EffectKind::Verify) {
-            return Err(RunRefusal::Invalid(format!("an agent's run has no effect of kind {}", intent.kind.as_str())));
+            return Err(RunRefusal::Invalid(format!(
+                "an agent's run has no effect of kind {}",
+                intent.kind.as_str()
+            )));
         }
         if !is_model && request_hash(&intent) != hash {
             return Err(RunRefusal::Invalid("requestHash is not the hash of the effect".into()));
@@ -324,7 +329,9 @@ pub fn record_error(
 fn own_effect(tx: &mut dyn Tx, scope: &RunScope, id: &EffectId) -> Result<EffectRow, RunRefusal> {
     match tx.effect(id)? {
         Some(row) if row.session_id == scope.session && row.turn_id == scope.turn => Ok(row),
-        Some(_) => Err(RunRefusal::Invalid("the effect belongs to another session or turn than the run".into())),
+        Some(_) => {
+            Err(RunRefusal::Invalid("the effect belongs to another session or turn than the run".into()))
+        }
         None => Err(RunRefusal::Invalid("the effect was never declared".into())),
     }
 }

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use crate::limits::RECORD_PAGE;
+use crate::model::event::EventKind;
 use crate::model::ids::SessionId;
 use crate::model::json::{JsonText, decode};
 use crate::model::transcript::{Edit, Entry, Fold, FoldStep};
-use crate::model::event::EventKind;
 use crate::ports::store::{FoldSnapshotRow, Reads, RecordRow, StoreError, StoreResult, Tx};
 
 /// A fold and how far it has read the record.
@@ -115,7 +115,8 @@ fn corrupt(error: &dyn std::fmt::Display) -> StoreError {
 /// # Errors
 /// [`StoreError::Corrupt`] when the record does not fold.
 pub fn fold(reads: &mut dyn Reads, session: &SessionId, from: i64, to: i64) -> StoreResult<Folded> {
-    let mut folded = from_pieces(reads, session, from, to)?.unwrap_or_else(|| Folded { piece: -1, ..Folded::default() });
+    let mut folded =
+        from_pieces(reads, session, from, to)?.unwrap_or_else(|| Folded { piece: -1, ..Folded::default() });
     if folded.read_to < from {
         folded.read_to = from;
     }
@@ -132,7 +133,12 @@ pub fn fold(reads: &mut dyn Reads, session: &SessionId, from: i64, to: i64) -> S
 }
 
 /// Joins the newest chain of pieces; `None` when there is none or it is broken (then the record is read whole).
-fn from_pieces(reads: &mut dyn Reads, session: &SessionId, from: i64, to: i64) -> StoreResult<Option<Folded>> {
+fn from_pieces(
+    reads: &mut dyn Reads,
+    session: &SessionId,
+    from: i64,
+    to: i64,
+) -> StoreResult<Option<Folded>> {
     let rows = reads.fold_snapshots(session, from, to)?;
     let Some(last) = rows.last() else { return Ok(None) };
     let mut chain = vec![last];

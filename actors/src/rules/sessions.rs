@@ -31,7 +31,9 @@ pub fn open(tx: &mut dyn Tx, open: &OpenSession, reach: &Reach) -> Result<Sessio
     };
     check_sandbox(open, reach)?;
     if manifest.decode::<Json>().is_ok_and(|m| m["kind"] == "workflow") {
-        return Err(Refusal::invalid("This Runtime runs agents; it has no flow engine for a workflow's session"));
+        return Err(Refusal::invalid(
+            "This Runtime runs agents; it has no flow engine for a workflow's session",
+        ));
     }
     let head = SessionHead {
         id: open.id.clone(),

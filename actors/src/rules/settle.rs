@@ -178,26 +178,21 @@ pub struct Settled {
 ///
 /// # Errors
 /// [`RunRefusal::OwnershipLost`], or the store's. Nothing is written then.
-pub fn settle(
-    tx: &mut dyn Tx,
-    scope: &SettleScope,
-    output: &PreparedOutput,
-) -> Result<Settled, RunRefusal> {
+pub fn settle(tx: &mut dyn Tx, scope: &SettleScope, output: &PreparedOutput) -> Result<Settled, RunRefusal> {
     let head = fence(tx, &scope.session, scope.epoch)?;
-    let settled = if head.status == SessionStatus::Cancelled
-        || head.active_turn_id.as_ref() != Some(&scope.turn)
-    {
-        Settled {
-            edit_cursor: None,
-            end_cursor: None,
-            written: false,
-            status: head.status,
-            head: tx.head(&scope.session)?,
-            history_from: tx.session_doc(&scope.session)?.and_then(|d| d.history_from).unwrap_or(0),
-        }
-    } else {
-        write_end(tx, scope, &head, output)?
-    };
+    let settled =
+        if head.status == SessionStatus::Cancelled || head.active_turn_id.as_ref() != Some(&scope.turn) {
+            Settled {
+                edit_cursor: None,
+                end_cursor: None,
+                written: false,
+                status: head.status,
+                head: tx.head(&scope.session)?,
+                history_from: tx.session_doc(&scope.session)?.and_then(|d| d.history_from).unwrap_or(0),
+            }
+        } else {
+            write_end(tx, scope, &head, output)?
+        };
     if head.owner.as_ref() == Some(&scope.worker) {
         tx.put_owner(&scope.session, None, scope.epoch, None)?;
     }

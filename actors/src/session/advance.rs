@@ -130,7 +130,8 @@ impl SessionActor {
             return;
         }
         if self.attempts >= ATTEMPTS_WITHOUT_PROGRESS {
-            let text = format!("the turn was given up: {} attempts in a row recorded nothing new", self.attempts);
+            let text =
+                format!("the turn was given up: {} attempts in a row recorded nothing new", self.attempts);
             self.fail_turn(&segment, &text, ctx);
             return;
         }
@@ -153,7 +154,8 @@ impl SessionActor {
         let root = self.tree.manifest(&segment.root_hash);
         if let (Some(manifest), Some(root), Some(folded)) = (&manifest, &root, &mut folded) {
             folded.read_to = folded.read_to.max(segment.head);
-            let (manifest, root, folded) = (Arc::clone(manifest), Arc::clone(root), Some(std::mem::take(folded)));
+            let (manifest, root, folded) =
+                (Arc::clone(manifest), Arc::clone(root), Some(std::mem::take(folded)));
             self.offer(Ready { segment, checkpoint, manifest, root, folded }, ctx);
             return;
         }
@@ -167,8 +169,11 @@ impl SessionActor {
                 None => store.read(move |reads| history::fold(reads, &id, from, to)).await,
             }?;
             let root = read_manifest(&store, &root_hash).await?;
-            let manifest =
-                if turn_hash == root_hash { Arc::clone(&root) } else { read_manifest(&store, &turn_hash).await? };
+            let manifest = if turn_hash == root_hash {
+                Arc::clone(&root)
+            } else {
+                read_manifest(&store, &turn_hash).await?
+            };
             tree.keep_manifest(root_hash, Arc::clone(&root));
             tree.keep_manifest(turn_hash, Arc::clone(&manifest));
             Ok::<_, StoreError>((folded, manifest, root))

@@ -30,9 +30,10 @@ impl SessionActor {
         // The lease's end is on the store's clock; a look every lease (and at the deadline) finds it in time.
         let next = (deadline - age).clamp(1, lease.max(1));
         let run = held.run.clone();
-        let timer = ctx.run_later(Duration::from_millis(u64::try_from(next).unwrap_or(1)), move |act, ctx| {
-            act.look(&run, ctx);
-        });
+        let timer =
+            ctx.run_later(Duration::from_millis(u64::try_from(next).unwrap_or(1)), move |act, ctx| {
+                act.look(&run, ctx);
+            });
         held.timer = Some(timer);
     }
 
@@ -110,9 +111,8 @@ impl SessionActor {
         self.attempts = self.attempts.saturating_add(1);
         let (store, id) = (self.tree.ports.store.clone(), self.id.clone());
         let (worker, model) = (self.tree.config.worker.clone(), self.tree.config.model_on_crash);
-        let releasing = async move {
-            persist(&store, None, move |tx| lose_run(tx, &id, &worker, epoch, model)).await
-        };
+        let releasing =
+            async move { persist(&store, None, move |tx| lose_run(tx, &id, &worker, epoch, model)).await };
         ctx.spawn(wrap_future::<_, Self>(releasing).map(|result, act, ctx| match result {
             Ok(LostRun::Resume) if act.attempts <= 1 => {
                 act.wake_again = true;

@@ -24,8 +24,8 @@ use tokio::time::Instant;
 
 use crate::harness::HarnessActor;
 use crate::limits::SESSION_MAILBOX;
-use crate::messages::session::{DoCommand, Wake};
 use crate::messages::Observe;
+use crate::messages::session::{DoCommand, Wake};
 use crate::model::command::Receipt;
 use crate::model::effect::EffectKind;
 use crate::model::ids::{AgentId, EffectId, RunId, SessionId};
@@ -33,10 +33,10 @@ use crate::model::outcome::EffectFacts;
 use crate::model::session::SessionPin;
 use crate::model::turn::Abort;
 use crate::model::{Json, Micros};
+use crate::rules::Refusal;
 use crate::rules::commands::{self, AfterCommand};
 use crate::rules::effects::RunScope;
 use crate::rules::history::Folded;
-use crate::rules::Refusal;
 use crate::tenant::tree::{ChildGuard, Tree};
 
 /// The actor of one session.
@@ -66,15 +66,26 @@ pub struct SessionActor {
 enum Advance {
     Idle,
     /// A later look is due: the lease is somebody else's, or the store failed.
-    Waiting { why: &'static str },
+    Waiting {
+        why: &'static str,
+    },
     Taking,
-    Preparing { epoch: i64 },
+    Preparing {
+        epoch: i64,
+    },
     /// Looks for a harness.
-    Offered { epoch: i64 },
+    Offered {
+        epoch: i64,
+    },
     Held(Box<Held>),
-    Settling { run: RunId, epoch: i64 },
+    Settling {
+        run: RunId,
+        epoch: i64,
+    },
     /// The run is over without an output; the lease goes back.
-    Releasing { epoch: i64 },
+    Releasing {
+        epoch: i64,
+    },
 }
 
 impl Advance {

@@ -25,11 +25,7 @@ use crate::rules::settle::{self, PreparedOutput, SettleScope, Settled};
 const INTENT_PATIENCE_MS: u64 = 10_000;
 
 /// Runs a transaction made for a run; a refusal that may pass is tried again for as long as `patience` says.
-pub(super) async fn persist<T, F>(
-    store: &StoreHandle,
-    patience: Option<u64>,
-    run: F,
-) -> Result<T, RunRefusal>
+pub(super) async fn persist<T, F>(store: &StoreHandle, patience: Option<u64>, run: F) -> Result<T, RunRefusal>
 where
     F: Fn(&mut dyn Tx) -> Result<T, RunRefusal> + Send + Sync + Clone + 'static,
     T: Send + 'static,
@@ -90,11 +86,12 @@ impl Handler<Intend> for SessionActor {
         let Intend { run, intent, hash } = msg;
         let held = match self.held(&run) {
             Ok(held) => held,
-            Err(error) => return Box::pin(actix::fut::ready(Err(error))),
+            Err(error) => return Box::pin(fut::ready(Err(error))),
         };
         if let Some(abort) = &held.abort {
-            let code = if abort.kind == AbortKind::Cancel { ApiCode::TurnCancelled } else { ApiCode::Internal };
-            return Box::pin(actix::fut::ready(Err(ApiError::new(code, abort.message.clone()))));
+            let code =
+                if abort.kind == AbortKind::Cancel { ApiCode::TurnCancelled } else { ApiCode::Internal };
+            return Box::pin(fut::ready(Err(ApiError::new(code, abort.message.clone()))));
         }
         let by_harness = intent.kind == EffectKind::Tool
             && intent.tool_name.as_ref().is_some_and(|name| held.harness_tools.contains(name));
@@ -102,7 +99,7 @@ impl Handler<Intend> for SessionActor {
         let kind = intent.kind;
         let prepared = match PreparedIntent::new(&scope, intent, hash, by_harness) {
             Ok(prepared) => prepared,
-            Err(refusal) => return Box::pin(actix::fut::ready(Err(refused(refusal)))),
+            Err(refusal) => return Box::pin(fut::ready(Err(refused(refusal)))),
         };
         let id = prepared.id().clone();
         held.facts.insert(id.clone(), prepared.facts());
@@ -132,12 +129,12 @@ impl Handler<Report> for SessionActor {
         let Report { run, effect, report } = msg;
         let held = match self.held(&run) {
             Ok(held) => held,
-            Err(error) => return Box::pin(actix::fut::ready(Err(error))),
+            Err(error) => return Box::pin(fut::ready(Err(error))),
         };
         if let (EffectReport::Value(_), Some(abort)) = (&report, &held.abort)
             && abort.kind == AbortKind::Cancel
         {
-            return Box::pin(actix::fut::ready(Err(ApiError::new(ApiCode::TurnCancelled, abort.message.clone()))));
+            return Box::pin(fut::ready(Err(ApiError::new(ApiCode::TurnCancelled, abort.message.clone()))));
         }
         let scope = Arc::new(held.scope.clone());
         let agent = held.agent.clone();
@@ -150,7 +147,8 @@ impl Handler<Report> for SessionActor {
                 EffectReport::Value(value) => {
                     let prepared = Arc::new(PreparedValue::new(effect, value, facts.as_ref()));
                     // A value in hand is money spent: it is offered to the store for as long as the run lives.
-                    persist(&store, None, move |tx| effects::record_value(tx, &scope, &prepared, &agent)).await
+                    persist(&store, None, move |tx| effects::record_value(tx, &scope, &prepared, &agent))
+                        .await
                 }
                 EffectReport::Error(text) => {
                     let (effect, text) = (Arc::new(effect), Arc::new(text));
@@ -189,18 +187,17 @@ impl Handler<RenewLease> for SessionActor {
         let run = msg.run;
         let held = match self.held(&run) {
             Ok(held) => held,
-            Err(error) => return Box::pin(actix::fut::ready(Err(error))),
+            Err(error) => return Box::pin(fut::ready(Err(error))),
         };
         if held.abort.is_some() {
             // Its cancel is on the way; an advance that will not wind down is taken over.
-            return Box::pin(actix::fut::ready(Ok(true)));
+            return Box::pin(fut::ready(Ok(true)));
         }
-        let (id, epoch) = (self.id.clone(), held.scope.epoch);
+        let (id, epoch) = (held.scope.session.clone(), held.scope.epoch);
         let (worker, lease) = (self.tree.config.worker.clone(), self.tree.config.owner_lease_ms);
         let store = self.tree.ports.store.clone();
-        let renewing = async move {
-            store.tx(move |tx| ownership::renew(tx, &id, &worker, epoch, lease)).await
-        };
+        let renewing =
+            async move { store.tx(move |tx| ownership::renew(tx, &id, &worker, epoch, lease)).await };
         Box::pin(wrap_future::<_, Self>(renewing).map(move |result, act, ctx| match result {
             Ok(Some(until)) => {
                 if let Ok(held) = act.held(&run) {
@@ -225,13 +222,14 @@ impl Handler<Output> for SessionActor {
         let run = output.run_id.clone();
         let held = match self.held(&run) {
             Ok(held) => held,
-            Err(error) => return Box::pin(actix::fut::ready(Err(error))),
+            Err(error) => return Box::pin(fut::ready(Err(error))),
         };
-        let deadline = held.abort.as_ref().filter(|a| a.kind == AbortKind::Deadline).map(|a| a.message.clone());
+        let deadline =
+            held.abort.as_ref().filter(|a| a.kind == AbortKind::Deadline).map(|a| a.message.clone());
         let lost = output.thrown.as_ref().and_then(|t| t.code.as_deref()) == Some("ownership_lost");
         let (epoch, cursor, timer) = (held.scope.epoch, held.cursor, held.timer.take());
         let scope = SettleScope {
-            session: self.id.clone(),
+            session: held.scope.session.clone(),
             turn: held.scope.turn.clone(),
             epoch,
             worker: self.tree.config.worker.clone(),
@@ -241,7 +239,7 @@ impl Handler<Output> for SessionActor {
         }
         if lost {
             self.idle(ctx);
-            return Box::pin(actix::fut::ready(Ok(None)));
+            return Box::pin(fut::ready(Ok(None)));
         }
         self.state = Advance::Settling { run: run.clone(), epoch };
         let keeps = matches!(
@@ -309,7 +307,9 @@ impl SessionActor {
             folded.step(at, Some(turn), &FoldStep::Edit(edit.clone()))?;
         }
         match (settled.status, settled.end_cursor) {
-            (SessionStatus::Completed, _) => folded.step(settled.head - 1, Some(turn), &FoldStep::Completed)?,
+            (SessionStatus::Completed, _) => {
+                folded.step(settled.head - 1, Some(turn), &FoldStep::Completed)?
+            }
             (_, Some(seq)) => folded.step(seq, Some(turn), &FoldStep::Reverted)?,
             _ => {}
         }

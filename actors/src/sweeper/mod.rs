@@ -157,11 +157,8 @@ async fn find_orphans(tree: &Arc<Tree>, from: Option<SessionId>) -> Result<Optio
     loop {
         let (worker, alone) = (tree.config.worker.clone(), tree.ports.store.store().is_exclusive());
         let page = after.clone();
-        let found = tree
-            .ports
-            .store
-            .read(move |r| r.orphans(&worker, alone, page.as_ref(), SWEEP_PAGE))
-            .await?;
+        let found =
+            tree.ports.store.read(move |r| r.orphans(&worker, alone, page.as_ref(), SWEEP_PAGE)).await?;
         let (full, last) = (found.len() == SWEEP_PAGE, found.last().cloned());
         wake(tree, found).await;
         if !full {
