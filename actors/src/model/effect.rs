@@ -168,10 +168,15 @@ pub struct EffectIntent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iterations: Option<String>,
     /// The input; absent on the wire for a model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub input: Option<Arc<Json>>,
     /// The context (engine section 3.5).
     pub context: JsonMap,
+}
+
+/// Reads a member that is there: a null is a value, only a missing member is none.
+fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Arc<Json>>, D::Error> {
+    Arc::deserialize(from).map(Some)
 }
 
 /// What an effect came to.

@@ -82,83 +82,128 @@ pub fn encode<T: Serialize + ?Sized>(value: &T) -> String {
 /// Gives kept surrogates their escapes back in JSON text that `serde_json` wrote.
 #[must_use]
 pub fn restore_surrogates(text: String) -> String {
-    if !contains(text.as_bytes(), MARK_UTF8) {
+    if !text.contains(MARK) {
         return text;
     }
     let mut out = String::with_capacity(text.len());
     let mut rest = text.as_str();
     while let Some(at) = rest.find(MARK) {
         out.push_str(&rest[..at]);
-        rest = &rest[at + MARK.len_utf8()..];
-        match rest.get(..4) {
-            Some("----") => out.push(MARK),
-            Some(hex) => {
+        rest = &rest[at..];
+        match kept_at(rest) {
+            Kept::Mark => out.push(MARK),
+            Kept::Unit(_) => {
                 out.push_str("\\u");
-                out.push_str(hex);
+                out.push_str(&rest[MARK_UTF8.len()..KEPT_LEN]);
             }
-            None => out.push(MARK),
+            Kept::Stray => {
+                out.push(MARK);
+                rest = &rest[MARK_UTF8.len()..];
+                continue;
+            }
         }
-        rest = rest.get(4..).unwrap_or("");
+        rest = &rest[KEPT_LEN..];
     }
     out.push_str(rest);
     out
 }
 
-fn contains(text: &[u8], needle: &[u8]) -> bool {
-    text.windows(needle.len()).any(|w| w == needle)
+/// Bytes of a kept surrogate or a kept mark inside our strings.
+pub(crate) const KEPT_LEN: usize = 8;
+
+/// What a [`MARK`] inside one of our strings stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// The mark itself, which a peer sent.
+    Mark,
+    /// A lone surrogate.
+    Unit(u16),
+    /// A mark that did not come through [`decode`]: text of our own. It stands for itself and is 4 bytes long.
+    Stray,
+}
+
+/// Reads what `text`, which starts with [`MARK`], stands for.
+pub(crate) fn kept_at(text: &str) -> Kept {
+    match text.as_bytes().get(MARK_UTF8.len()..KEPT_LEN) {
+        Some(b"----") => Kept::Mark,
+        Some(hex @ [b'd', b'8'..=b'9' | b'a'..=b'f', ..]) => hex_unit(hex).map_or(Kept::Stray, Kept::Unit),
+        _ => Kept::Stray,
+    }
+}
+
+/// The UTF-16 code units that `text` has for a JavaScript peer: kept surrogates count as the one unit they are.
+pub fn utf16_units(text: &str) -> impl Iterator<Item = u16> + '_ {
+    let mut rest = text;
+    let mut low = None;
+    std::iter::from_fn(move || {
+        if let Some(low) = low.take() {
+            return Some(low);
+        }
+        let c = rest.chars().next()?;
+        let kept = if c == MARK { kept_at(rest) } else { Kept::Stray };
+        rest = &rest[if kept == Kept::Stray { c.len_utf8() } else { KEPT_LEN }..];
+        if let Kept::Unit(unit) = kept {
+            return Some(unit);
+        }
+        let mut pair = [0; 2];
+        let pair = c.encode_utf16(&mut pair);
+        low = pair.get(1).copied();
+        Some(pair[0])
+    })
 }
 
 /// Replaces escapes of lone surrogates, and literal marks, by their kept form. Borrowed when there are none.
 fn keep_surrogates(text: &[u8]) -> Cow<'_, [u8]> {
-    let suspicious = text.windows(3).any(|w| w[0] == b'\\' && w[1] == b'u' && (w[2] | 32) == b'd')
-        || contains(text, MARK_UTF8)
-        || contains(text, b"\\u");
+    let suspicious = text.iter().enumerate().any(|(at, byte)| match byte {
+        b'\\' => matches!(text.get(at + 1..at + 3), Some([b'u', b'd' | b'D'])),
+        0xF4 => text[at..].starts_with(MARK_UTF8),
+        _ => false,
+    });
     if !suspicious {
         return Cow::Borrowed(text);
     }
     let mut out = Vec::with_capacity(text.len() + 16);
     let mut at = 0;
     while at < text.len() {
-        if text[at] == b'\\' {
-            let Some(unit) = escaped_unit(text, at) else {
-                out.extend_from_slice(&text[at..text.len().min(at + 2)]);
-                at += 2;
-                continue;
-            };
-            match unit {
-                0xD800..=0xDBFF => match escaped_unit(text, at + 6) {
-                    // An escaped mark (U+10FFFE is \udbff\udffe) is kept like a literal one.
-                    Some(0xDFFE) if unit == 0xDBFF => {
-                        out.extend_from_slice(MARK_UTF8);
-                        out.extend_from_slice(b"----");
-                        at += 12;
-                    }
-                    Some(0xDC00..=0xDFFF) => {
-                        out.extend_from_slice(&text[at..at + 12]);
-                        at += 12;
-                    }
-                    _ => {
-                        keep(&mut out, unit);
-                        at += 6;
-                    }
-                },
-                0xDC00..=0xDFFF => {
-                    keep(&mut out, unit);
-                    at += 6;
-                }
-                _ => {
-                    out.extend_from_slice(&text[at..at + 6]);
-                    at += 6;
-                }
+        // Whatever is neither an escape nor a mark is copied in one piece.
+        let plain = text[at..].iter().take_while(|b| **b != b'\\' && **b != 0xF4).count();
+        out.extend_from_slice(&text[at..at + plain]);
+        at += plain;
+        let Some(byte) = text.get(at) else { break };
+        if *byte == 0xF4 {
+            if text[at..].starts_with(MARK_UTF8) {
+                out.extend_from_slice(MARK_UTF8);
+                out.extend_from_slice(b"----");
+                at += MARK_UTF8.len();
+            } else {
+                out.push(*byte);
+                at += 1;
             }
-        } else if text[at..].starts_with(MARK_UTF8) {
-            out.extend_from_slice(MARK_UTF8);
-            out.extend_from_slice(b"----");
-            at += MARK_UTF8.len();
-        } else {
-            out.push(text[at]);
-            at += 1;
+            continue;
         }
+        let Some(unit) = escaped_unit(text, at) else {
+            out.extend_from_slice(&text[at..text.len().min(at + 2)]);
+            at += 2;
+            continue;
+        };
+        let length = match (unit, escaped_unit(text, at + 6)) {
+            // An escaped mark (U+10FFFE is \udbff\udffe) is kept like a literal one.
+            (0xDBFF, Some(0xDFFE)) => {
+                out.extend_from_slice(MARK_UTF8);
+                out.extend_from_slice(b"----");
+                at += 12;
+                continue;
+            }
+            (0xD800..=0xDBFF, Some(0xDC00..=0xDFFF)) => 12,
+            (0xD800..=0xDFFF, _) => {
+                keep(&mut out, unit);
+                at += 6;
+                continue;
+            }
+            _ => 6,
+        };
+        out.extend_from_slice(&text[at..at + length]);
+        at += length;
     }
     Cow::Owned(out)
 }
@@ -171,10 +216,18 @@ fn keep(out: &mut Vec<u8>, unit: u16) {
 /// The UTF-16 unit of a `\uXXXX` escape at `at`, if there is one.
 fn escaped_unit(text: &[u8], at: usize) -> Option<u16> {
     let escape = text.get(at..at + 6)?;
-    if &escape[..2] != b"\\u" || !escape[2..].iter().all(u8::is_ascii_hexdigit) {
+    if &escape[..2] != b"\\u" {
         return None;
     }
-    u16::from_str_radix(std::str::from_utf8(&escape[2..]).ok()?, 16).ok()
+    hex_unit(&escape[2..])
+}
+
+/// Four hexadecimal digits as a number.
+fn hex_unit(hex: &[u8]) -> Option<u16> {
+    hex.iter().try_fold(0, |unit: u16, digit| {
+        let digit = char::from(*digit).to_digit(16)?;
+        Some(unit << 4 | u16::try_from(digit).ok()?)
+    })
 }
 
 #[cfg(test)]
@@ -195,6 +248,77 @@ mod tests {
         assert_eq!(round(r#""\ud83d\ude00""#), "\"\u{1F600}\"");
         assert_eq!(round("\"\u{10FFFE}d800\""), "\"\u{10FFFE}d800\"");
         assert_eq!(round(r#""\udbff\udffe""#), "\"\u{10FFFE}\"");
+    }
+
+    #[test]
+    fn marks_of_our_own_text_never_break_the_json_around_them() {
+        for text in [
+            "\u{10FFFE}",
+            "\u{10FFFE}abc",
+            "\u{10FFFE}zzzz",
+            "\u{10FFFE}é\u{10FFFE}",
+            "\u{10FFFE}d7ff",
+            "\u{10FFFE}\"",
+        ] {
+            let written = encode(&vec![text, "next"]);
+            let read: Vec<String> = serde_json::from_str(&written).expect(&written);
+            assert_eq!(read, [text, "next"]);
+        }
+    }
+
+    #[test]
+    fn units_of_a_string_are_those_a_javascript_peer_counts() {
+        let units = |json: &str| {
+            let text: String = decode(json.as_bytes()).expect(json);
+            utf16_units(&text).collect::<Vec<_>>()
+        };
+        assert_eq!(units(r#""a\ud800""#), [0x61, 0xD800]);
+        assert_eq!(units(r#""\ud83d\ude00é""#), [0xD83D, 0xDE00, 0xE9]);
+        assert_eq!(units("\"\u{10FFFE}d800\""), [0xDBFF, 0xDFFE, 0x64, 0x38, 0x30, 0x30]);
+    }
+
+    #[test]
+    fn numbers_are_read_exactly() {
+        for (text, value) in
+            [("0.30000000000000004", 0.1 + 0.2), ("1.7976931348623157e308", f64::MAX), ("5e-324", 5e-324)]
+        {
+            assert_eq!(parse(text.as_bytes()).expect(text).as_f64(), Some(value));
+        }
+        // Read wrongly by a reader that rounds twice.
+        let text = "9.4473300420336e-284";
+        assert_eq!(
+            parse(text.as_bytes()).expect(text).as_f64().map(f64::to_bits),
+            text.parse().ok().map(f64::to_bits)
+        );
+    }
+
+    #[test]
+    fn members_keep_the_order_they_came_in() {
+        assert_eq!(round(r#"{"b":1,"a":{"z":1,"y":2}}"#), r#"{"b":1,"a":{"z":1,"y":2}}"#);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_sequence_of_utf16_units_survives(units in proptest::collection::vec(unit(), 0..12)) {
+            let json: String = units.iter().map(|u| format!("\\u{u:04x}")).collect();
+            let text: String = decode(format!("\"{json}\"").as_bytes()).expect("a string");
+            proptest::prop_assert_eq!(utf16_units(&text).collect::<Vec<_>>(), units.clone());
+            let again: String = decode(encode(&text).as_bytes()).expect("a string");
+            proptest::prop_assert_eq!(again, text);
+        }
+    }
+
+    fn unit() -> impl proptest::strategy::Strategy<Value = u16> {
+        use proptest::prelude::*;
+        prop_oneof![
+            any::<u16>(),
+            0xD800..=0xDFFFu16,
+            Just(0xDBFF),
+            Just(0xDFFE),
+            0x20..0x7Fu16,
+            Just(0x64),
+            Just(0x38)
+        ]
     }
 
     #[test]
