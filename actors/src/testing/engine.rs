@@ -15,11 +15,9 @@ use crate::model::Json;
 use crate::model::canonical::request_hash;
 use crate::model::effect::{EffectIntent, EffectKind};
 use crate::model::ids::EffectId;
-use crate::model::turn::{AbortKind, OutputStatus, RunGrant, Thrown, TurnOutput, TurnStart};
 use crate::model::transcript::{Edit, edits};
-use crate::ports::engine::{
-    ApiCode, EffectReport, Engine, IntentAnswer, OutcomeAnswer, RunEnd, RunLink,
-};
+use crate::model::turn::{AbortKind, OutputStatus, RunGrant, Thrown, TurnOutput, TurnStart};
+use crate::ports::engine::{ApiCode, EffectReport, Engine, IntentAnswer, OutcomeAnswer, RunEnd, RunLink};
 
 /// One step of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,7 +78,12 @@ impl FakeEngine {
 }
 
 impl Engine for FakeEngine {
-    fn run(&self, grant: RunGrant, start: TurnStart, link: Rc<dyn RunLink>) -> LocalBoxFuture<'static, RunEnd> {
+    fn run(
+        &self,
+        grant: RunGrant,
+        start: TurnStart,
+        link: Rc<dyn RunLink>,
+    ) -> LocalBoxFuture<'static, RunEnd> {
         let steps = (self.plan)(&start);
         let turn = (grant.turn_id.to_string(), start.checkpoint.segment);
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(turn);
@@ -190,7 +193,9 @@ impl Run {
     fn refused(&self, code: ApiCode, message: &str) -> RunEnd {
         match (code, self.link.abort().get()) {
             (_, Some(abort)) => self.stopped(abort.kind),
-            (ApiCode::OwnershipLost | ApiCode::Unavailable, None) => RunEnd::Released(AbortKind::OwnershipLost),
+            (ApiCode::OwnershipLost | ApiCode::Unavailable, None) => {
+                RunEnd::Released(AbortKind::OwnershipLost)
+            }
             _ => self.thrown(Some(code.as_str()), message),
         }
     }
@@ -252,7 +257,8 @@ impl Run {
         match status {
             OutputStatus::Paused => {
                 let id = format!("{}:interaction", self.grant.turn_id);
-                output.pending = Some(json!([{ "invocationId": "i0", "callId": "c0", "status": "interaction",
+                output.pending =
+                    Some(json!([{ "invocationId": "i0", "callId": "c0", "status": "interaction",
                     "interaction": { "id": id, "kind": "approval", "prompt": "go on?" } }]));
             }
             _ => output.output = Some(Arc::new(json!(format!("{} steps", said.len())))),

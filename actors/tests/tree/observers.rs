@@ -26,7 +26,7 @@ fn two_hundred_observers_get_every_event_once_and_a_slow_one_catches_up() {
         let world = World::new(FakeEngine::of(vec![Step::Model(1)])).await;
         let id = world.open("s").await;
         let turns = 150;
-        // Four of a turn's five... command, assistant, completed are served; the transcript is not.
+        // command, assistant and completed of each turn are served; its transcript is not.
         let expected = turns * 3;
         let mut slow = world.tenant.observe(&id, &Reach::All, None, false).await.unwrap();
         let mut tasks = Vec::new();
@@ -56,12 +56,14 @@ fn a_cursor_resumes_after_its_event_and_another_sessions_cursor_is_refused() {
         let id = world.open("s").await;
         let receipt = world.say(&id, "k").await.unwrap();
         world.until(&id, &[S::Completed]).await;
-        let mut observer = world.tenant.observe(&id, &Reach::All, receipt.cursor.as_deref(), false).await.unwrap();
+        let mut observer =
+            world.tenant.observe(&id, &Reach::All, receipt.cursor.as_deref(), false).await.unwrap();
         let seen = take(&mut observer, 2).await;
         assert_eq!(seen.iter().map(|e| e.1).collect::<Vec<_>>(), ["message.assistant", "turn.completed"]);
         let other = world.open("other").await;
         assert!(world.tenant.observe(&other, &Reach::All, receipt.cursor.as_deref(), false).await.is_err());
-        let items = world.tenant.items(&id, &Reach::All, receipt.cursor.as_deref(), None, Some(1)).await.unwrap();
+        let items =
+            world.tenant.items(&id, &Reach::All, receipt.cursor.as_deref(), None, Some(1)).await.unwrap();
         assert!(items.items.len() == 1 && items.more);
         let rest = world.tenant.items(&id, &Reach::All, items.cursor.as_deref(), None, None).await.unwrap();
         assert_eq!((rest.items.len(), rest.more), (1, false));

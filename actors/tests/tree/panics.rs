@@ -70,7 +70,11 @@ fn a_harness_that_dies_is_started_again_and_its_runs_are_taken_over_at_once() {
 fn an_engine_that_panics_takes_only_its_run_and_is_given_up_after_five_attempts() {
     sim(|| async {
         let engine = FakeEngine::new(|start| {
-            if start.checkpoint.session_id.as_str() == "bad" { vec![Step::Panic] } else { vec![Step::Model(300)] }
+            if start.checkpoint.session_id.as_str() == "bad" {
+                vec![Step::Panic]
+            } else {
+                vec![Step::Model(300)]
+            }
         });
         let world = World::new(engine.clone()).await;
         let (bad, good) = (world.open("bad").await, world.open("good").await);

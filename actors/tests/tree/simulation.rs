@@ -3,8 +3,8 @@
 //! every turn ends.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nylorun_actors::messages::Panic;
@@ -56,7 +56,8 @@ async fn run(seed: u64) -> String {
                 // The disk says no a few times.
                 let left = AtomicU32::new(rng.random_range(1..4));
                 world.store.inject(Arc::new(move |_| {
-                    let fails = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok();
+                    let fails =
+                        left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok();
                     fails.then(|| StoreError::Unavailable("injected".into()))
                 }));
             }

@@ -102,7 +102,8 @@ impl World {
     }
 
     pub async fn approve(&self, id: &SessionId, key: &str, approved: bool) -> Result<Receipt, Refusal> {
-        let interaction_id = self.view(id).await.waits.unwrap()[0]["interaction"]["id"].as_str().unwrap().to_owned();
+        let interaction_id =
+            self.view(id).await.waits.unwrap()[0]["interaction"]["id"].as_str().unwrap().to_owned();
         let sent = json!({ "type": "approve", "requestId": "r", "idempotencyKey": key,
             "interactionId": interaction_id, "approved": approved });
         let command = command(key, CommandBody::Approve { interaction_id, approved }, &sent);
@@ -164,8 +165,7 @@ async fn start(
 ) -> Tenant {
     let mut config = TenantConfig::new(WorkerId::from(worker));
     config.arbiters = 0;
-    let ports =
-        TenantPorts { store: store.handle(), clock: clock.clone(), entropy: entropy.clone(), engine };
+    let ports = TenantPorts { store: store.handle(), clock: clock.clone(), entropy: entropy.clone(), engine };
     Tenant::start(config, ports).await.unwrap()
 }
 

@@ -21,8 +21,14 @@ fn a_turn_runs_to_its_end_and_the_record_tells_it_in_order() {
         assert_eq!(view.active_turn_id, None);
         assert_eq!(
             world.types(&id).await,
-            ["command.message", "message.assistant", "tool.completed", "message.assistant",
-             "transcript.updated", "turn.completed"]
+            [
+                "command.message",
+                "message.assistant",
+                "tool.completed",
+                "message.assistant",
+                "transcript.updated",
+                "turn.completed"
+            ]
         );
         let record = world.record(&id).await;
         for (seq, event) in record.iter().enumerate() {
@@ -33,7 +39,10 @@ fn a_turn_runs_to_its_end_and_the_record_tells_it_in_order() {
         assert_eq!(record[5]["epoch"], 1);
         assert!(engine.calls().values().all(|n| *n == 1));
         // The lease was given back with the settle.
-        let head = { let id = id.clone(); world.tenant.store().read(move |r| r.session(&id)).await.unwrap().unwrap() };
+        let head = {
+            let id = id.clone();
+            world.tenant.store().read(move |r| r.session(&id)).await.unwrap().unwrap()
+        };
         assert_eq!((head.owner, head.owner_expires_at), (None, None));
     });
 }
@@ -82,7 +91,10 @@ fn each_turn_starts_from_the_transcript_that_the_last_one_left() {
         }
         let record = world.record(&id).await;
         let edits: Vec<_> = record.iter().filter(|e| e["type"] == "transcript.updated").collect();
-        let shape: Vec<_> = edits.iter().map(|e| (e["payload"]["keep"].as_u64().unwrap(), e["payload"]["length"].as_u64().unwrap())).collect();
+        let shape: Vec<_> = edits
+            .iter()
+            .map(|e| (e["payload"]["keep"].as_u64().unwrap(), e["payload"]["length"].as_u64().unwrap()))
+            .collect();
         assert_eq!(shape, [(0, 2), (2, 4), (4, 6), (6, 8), (8, 10)]);
     });
 }
@@ -101,7 +113,10 @@ fn a_cancel_stops_the_run_marks_what_was_in_flight_and_the_session_goes_on() {
         assert_eq!((view.status, view.active_turn_id), (S::Cancelled, None));
         assert_eq!(view.uncertain_effects.len(), 1);
         let last = world.record(&id).await.pop().unwrap();
-        assert_eq!((last["type"].as_str(), last["payload"]["reason"].as_str()), (Some("turn.cancelled"), Some("enough")));
+        assert_eq!(
+            (last["type"].as_str(), last["payload"]["reason"].as_str()),
+            (Some("turn.cancelled"), Some("enough"))
+        );
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(world.record(&id).await.pop().unwrap()["type"], "turn.cancelled");
         world.say(&id, "k2").await.unwrap();
@@ -125,7 +140,11 @@ fn a_cancel_of_an_idle_session_is_recorded_without_a_turn() {
 fn a_run_that_ignores_its_cancel_is_abandoned_after_the_grace() {
     sim(|| async {
         let engine = FakeEngine::new(|start| {
-            if start.checkpoint.input == "hello" && start.transcript.cursor < 0 { vec![Step::Hang] } else { vec![Step::Model(1)] }
+            if start.checkpoint.input == "hello" && start.transcript.cursor < 0 {
+                vec![Step::Hang]
+            } else {
+                vec![Step::Model(1)]
+            }
         });
         let world = World::new(engine).await;
         let id = world.open("s").await;
@@ -142,7 +161,11 @@ fn a_run_that_ignores_its_cancel_is_abandoned_after_the_grace() {
 fn a_failed_turn_puts_state_and_history_back() {
     sim(|| async {
         let engine = FakeEngine::new(|start| {
-            if start.transcript.cursor >= 0 { vec![Step::Model(1), Step::Fail("model.overloaded")] } else { vec![Step::Model(1)] }
+            if start.transcript.cursor >= 0 {
+                vec![Step::Model(1), Step::Fail("model.overloaded")]
+            } else {
+                vec![Step::Model(1)]
+            }
         });
         let world = World::new(engine).await;
         let id = world.open("s").await;
@@ -153,7 +176,10 @@ fn a_failed_turn_puts_state_and_history_back() {
         assert_eq!(view.error, None);
         let last = world.record(&id).await.pop().unwrap();
         assert_eq!(last["payload"]["error"]["code"], "model.overloaded");
-        let doc = { let id = id.clone(); world.tenant.store().read(move |r| r.session_doc(&id)).await.unwrap().unwrap() };
+        let doc = {
+            let id = id.clone();
+            world.tenant.store().read(move |r| r.session_doc(&id)).await.unwrap().unwrap()
+        };
         assert_eq!(doc.state, doc.turn_start_state);
         assert_eq!(doc.history_from, doc.history_snapshot);
     });
@@ -174,7 +200,11 @@ fn a_thrown_segment_fails_the_turn_with_its_text() {
 fn a_rollover_goes_on_in_the_next_segment_without_a_turn_event() {
     sim(|| async {
         let engine = FakeEngine::new(|start| {
-            if start.checkpoint.segment == 0 { vec![Step::Model(1), Step::Yield] } else { vec![Step::Model(1)] }
+            if start.checkpoint.segment == 0 {
+                vec![Step::Model(1), Step::Yield]
+            } else {
+                vec![Step::Model(1)]
+            }
         });
         let world = World::new(engine.clone()).await;
         let id = world.open("s").await;
@@ -199,9 +229,6 @@ fn an_approval_pauses_the_turn_and_its_answer_opens_the_next_segment() {
         assert_eq!(paused["payload"]["interactions"][0]["interaction"]["kind"], "approval");
         world.restart(engine.clone()).await;
         let first = world.approve(&id, "a1", true).await.unwrap();
-        // A double click approves once.
-        let again = json!({ "type": "approve", "requestId": "r", "idempotencyKey": "a1" });
-        drop(again);
         world.until(&id, &[S::Completed]).await;
         assert_eq!(first.turn_id.as_deref(), paused["turnId"].as_str());
         assert_eq!(engine.runs().iter().map(|r| r.1).collect::<Vec<_>>(), [0, 1]);
@@ -231,14 +258,23 @@ fn a_stale_owner_writes_nothing() {
         world.say(&id, "k").await.unwrap();
         tokio::time::sleep(Duration::from_millis(100)).await;
         // Another process takes over behind this one's back.
+        world.store.share();
         let other = id.clone();
-        world.tenant.store().tx(move |tx| {
-            tx.put_owner(&other, Some(&"worker-other".into()), 9, Some(tx.now().plus_ms(3_600_000)))
-        }).await.unwrap();
+        world
+            .tenant
+            .store()
+            .tx(move |tx| {
+                tx.put_owner(&other, Some(&"worker-other".into()), 9, Some(tx.now().plus_ms(3_600_000)))
+            })
+            .await
+            .unwrap();
         let before = world.record(&id).await.len();
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert_eq!(world.record(&id).await.len(), before);
-        let head = { let id = id.clone(); world.tenant.store().read(move |r| r.session(&id)).await.unwrap().unwrap() };
+        let head = {
+            let id = id.clone();
+            world.tenant.store().read(move |r| r.session(&id)).await.unwrap().unwrap()
+        };
         assert_eq!((head.epoch, head.owner.unwrap().as_str()), (9, "worker-other"));
     });
 }
@@ -316,7 +352,10 @@ fn opening_twice_re_attaches_and_opening_differently_is_409() {
         assert!(matches!(world.tenant.open_session(other, &Reach::All).await, Err(Refusal::Conflict { .. })));
         let stranger = Reach::Person { subject: "bob".into(), agents: None, token: false };
         assert!(matches!(world.tenant.session(&id, &stranger).await, Err(Refusal::NotFound(_))));
-        assert!(matches!(world.tenant.open_session(opening(&id), &stranger).await, Err(Refusal::NotFound(_))));
+        assert!(matches!(
+            world.tenant.open_session(opening(&id), &stranger).await,
+            Err(Refusal::NotFound(_))
+        ));
     });
 }
 
