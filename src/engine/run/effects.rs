@@ -40,6 +40,7 @@ pub(super) struct RunParts {
     pub routing: Arc<Routing>,
     pub options: RunOptions,
     pub models: Rc<dyn ModelAdapter>,
+    pub tools: Option<Arc<dyn ToolExecutor>>,
     pub executors: Arc<[Arc<dyn ToolExecutor>]>,
 }
 
@@ -153,7 +154,8 @@ impl Inner {
     async fn run_tool(&self, intent: Arc<EffectIntent>, rejoin: bool) -> Result<Arc<Json>, Cut> {
         let name = intent.tool_name.as_deref().unwrap_or("");
         let manifest = &self.parts.manifest;
-        let Some(executor) = self.parts.executors.iter().find(|executor| executor.can(manifest, name)) else {
+        let mut executors = self.parts.tools.iter().chain(self.parts.executors.iter());
+        let Some(executor) = executors.find(|executor| executor.can(manifest, name)) else {
             // Nothing was started, so this is known to have failed.
             let message = format!("this harness does not run tool {name}");
             return Ok(Arc::new(

@@ -5,6 +5,7 @@ pub mod cache;
 mod definitions;
 mod effects;
 pub mod hold;
+pub mod kit;
 mod output;
 pub mod tools;
 
@@ -21,14 +22,11 @@ use tokio::time::Instant;
 use self::cache::ProjectionCache;
 use self::definitions::Definitions;
 use self::effects::{RunParts, RunPort};
+use self::kit::{Kit, KitFor};
 use self::tools::ToolExecutor;
 use super::agent::definition::Definition;
 use super::agent::projection::{Projection, PromptHash};
 use super::agent::{SegmentEnd, Start, run_segment};
-use super::model::call::ModelAdapter;
-
-/// Gives a run its models: asked once per run, on the thread that the run stays on.
-pub type ModelsFor = dyn Fn(&RunGrant, &TurnStart) -> Rc<dyn ModelAdapter> + Send + Sync;
 
 /// What an [`AgentEngine`] works with.
 #[derive(Clone)]
@@ -37,22 +35,17 @@ pub struct EngineConfig {
     pub prompt_hash: PromptHash,
     /// Bytes of projected transcripts kept between runs ([`cache::CACHE_BYTES`] by default).
     pub cache_bytes: usize,
-    /// Who answers model calls.
-    pub models: Arc<ModelsFor>,
+    /// Who answers a run's model calls and scripted tools ([`kit::routed`] for a Tenant's router).
+    pub kits: Arc<KitFor>,
     /// Who runs the tools that the harness itself runs; the first that can does.
     pub executors: Vec<Arc<dyn ToolExecutor>>,
 }
 
 impl EngineConfig {
-    /// The defaults with these models: exact hashes, the default cache, no tools of its own.
+    /// The defaults with these kits: exact hashes, the default cache, no tools of its own.
     #[must_use]
-    pub fn new(models: Arc<ModelsFor>) -> Self {
-        Self {
-            prompt_hash: PromptHash::Exact,
-            cache_bytes: cache::CACHE_BYTES,
-            models,
-            executors: Vec::new(),
-        }
+    pub fn new(kits: Arc<KitFor>) -> Self {
+        Self { prompt_hash: PromptHash::Exact, cache_bytes: cache::CACHE_BYTES, kits, executors: Vec::new() }
     }
 }
 
@@ -62,7 +55,7 @@ pub struct AgentEngine(Arc<Shared>);
 
 struct Shared {
     prompt_hash: PromptHash,
-    models: Arc<ModelsFor>,
+    kits: Arc<KitFor>,
     executors: Arc<[Arc<dyn ToolExecutor>]>,
     cache: ProjectionCache,
     definitions: Definitions,
@@ -72,10 +65,10 @@ impl AgentEngine {
     /// An engine with an empty cache.
     #[must_use]
     pub fn new(config: EngineConfig) -> Self {
-        let EngineConfig { prompt_hash, cache_bytes, models, executors } = config;
+        let EngineConfig { prompt_hash, cache_bytes, kits, executors } = config;
         Self(Arc::new(Shared {
             prompt_hash,
-            models,
+            kits,
             executors: executors.into(),
             cache: ProjectionCache::new(cache_bytes),
             definitions: Definitions::default(),
@@ -122,7 +115,7 @@ impl Shared {
                 return RunEnd::Output(TurnOutput { thrown: Some(thrown), ..TurnOutput::of(grant.run_id) });
             }
         };
-        let models = (self.models)(&grant, &start);
+        let Kit { models, tools } = (self.kits)(&grant, &start);
         let TurnStart { manifest, outcomes, transcript, options, routing, .. } = start;
         let grant = Arc::new(grant);
         let parts = RunParts {
@@ -132,6 +125,7 @@ impl Shared {
             routing: Arc::new(routing),
             options,
             models,
+            tools,
             executors: Arc::clone(&self.executors),
         };
         let (end, view) = run_segment(segment, Rc::new(RunPort::new(parts, outcomes, began))).await;

@@ -3,6 +3,7 @@
 mod aborts;
 mod caching;
 mod effects;
+mod scripted;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -25,7 +26,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::tools::ToolCall;
 use super::*;
-use crate::engine::model::call::{CallContext, ModelCall};
+use crate::engine::model::call::{CallContext, ModelAdapter, ModelCall};
 
 /// What the model does next.
 pub enum Model {
@@ -192,8 +193,8 @@ pub fn script(list: Vec<Model>) {
 }
 
 pub fn engine_with(executors: Vec<Arc<dyn ToolExecutor>>) -> AgentEngine {
-    let models: Arc<ModelsFor> = Arc::new(|_, _| Rc::new(Scripted));
-    AgentEngine::new(EngineConfig { executors, ..EngineConfig::new(models) })
+    let kits: Arc<KitFor> = Arc::new(|_, _| Kit { models: Rc::new(Scripted), tools: None });
+    AgentEngine::new(EngineConfig { executors, ..EngineConfig::new(kits) })
 }
 
 pub fn engine() -> AgentEngine {
