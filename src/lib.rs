@@ -1,3 +1,6 @@
-//! The adapters.
+//! The adapters around `nylorun-actors`: the binary, its commands, and what the tree needs from outside.
 
+pub mod cli;
 pub mod engine;
+pub mod host;
+pub mod telemetry;

@@ -1,0 +1,3 @@
+//! cli
+/// Entry.
+pub fn main() -> std::process::ExitCode { std::process::ExitCode::SUCCESS }
