@@ -6,3 +6,5 @@
 pub mod home;
 pub mod lock;
 pub mod settings;
+pub mod listen;
+pub mod serve;
