@@ -72,4 +72,10 @@ limits! {
     /// Failures after which a wake is parked for an operator.
     WAKE_PARK_AFTER: u32 = 10, "failed hand-overs of one wake", "10",
         "sweeper", "the wake is parked, logged once and shown in status", "fixed";
+    /// Problems that the reading of one manifest lists.
+    MANIFEST_ISSUES: usize = 256, "problems listed for one manifest", "256",
+        "model/manifest", "the last one counts the rest", "fixed";
+    /// Documents and nodes inside each other in one manifest.
+    MANIFEST_DEPTH: usize = 32, "nesting of documents and nodes in a manifest", "32",
+        "model/manifest", "the manifest is refused where it nests deeper", "fixed";
 }

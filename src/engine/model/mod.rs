@@ -4,4 +4,7 @@ pub mod call;
 pub mod fixture;
 pub mod item;
 pub mod prompt;
+pub mod provider;
+pub mod router;
 pub mod script;
+pub mod scrub;

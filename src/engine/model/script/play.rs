@@ -218,7 +218,9 @@ mod tests {
         }
     }
 
-    fn context() -> (watch::Sender<Option<Abort>>, CallContext, Rc<RefCell<Vec<Preview>>>) {
+    type Shown = Rc<RefCell<Vec<Preview>>>;
+
+    fn context() -> (watch::Sender<Option<Abort>>, CallContext, Shown) {
         let (sender, abort) = AbortSignal::channel();
         let seen = Rc::new(RefCell::new(Vec::new()));
         let sink = Rc::clone(&seen);
