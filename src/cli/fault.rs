@@ -30,6 +30,8 @@ pub mod exit {
     pub const PORT_IN_USE: u8 = 98;
     /// `serve`: listening beyond this machine was not permitted.
     pub const NOT_LOOPBACK: u8 = 99;
+    /// Stopped by SIGTERM, twice.
+    pub const TERMINATED: u8 = 143;
     /// Stopped by SIGINT.
     pub const INTERRUPTED: u8 = 130;
 }

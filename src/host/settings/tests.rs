@@ -101,3 +101,15 @@ fn passwords_of_urls_are_masked_when_shown() {
     assert_eq!(mask("https://u:p@h/x"), "https://****@h/x");
     assert_eq!(mask("https://h/x"), "https://h/x");
 }
+
+#[test]
+fn the_readme_has_every_setting_as_it_is() {
+    let readme = include_str!("../../../README.md");
+    for setting in SETTINGS {
+        let env: Vec<String> = setting.env.iter().map(|name| format!("`{name}`")).collect();
+        let default =
+            if setting.default.is_empty() { String::new() } else { format!("`{}`", setting.default) };
+        let row = format!("| `{}` | {} | {default} | {} |", setting.key, env.join(", "), setting.what);
+        assert!(readme.contains(&row), "README.md lacks this row:\n{row}");
+    }
+}
