@@ -54,6 +54,12 @@ limits! {
     /// Events of one page read from the record.
     RECORD_PAGE: usize = 500, "events of one read of the record", "500",
         "history", "the next page is read when this one is sent", "fixed";
+    /// Parsed manifests kept in memory.
+    MANIFEST_CACHE: usize = 256, "parsed manifests kept in memory", "256",
+        "tenant/tree", "all are dropped and parsed again when needed", "fixed";
+    /// Live observers of one session.
+    OBSERVERS_PER_SESSION: usize = 10_000, "observers of one session", "10,000",
+        "tenant/feeds", "a further one is refused with 503", "fixed";
     /// Bytes of folded transcripts kept in memory.
     FOLD_CACHE_BYTES: usize = 64 * 1024 * 1024, "folded transcripts kept in memory", "64 MiB",
         "session", "the least recently used is dropped and folded again when needed", "fixed";
