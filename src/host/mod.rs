@@ -5,6 +5,8 @@
 
 pub mod home;
 pub mod lock;
+pub mod models;
+pub mod open;
 pub mod settings;
 pub mod listen;
 pub mod serve;

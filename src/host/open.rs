@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nylorun_actors::model::ids::{TenantId, WorkerId};
-use nylorun_actors::ports::store::{PrincipalRow, Reads, StoreError, StoreHandle, StoreResult};
+use nylorun_actors::ports::store::{PrincipalRow, Reads, Store as _, StoreError, StoreHandle, StoreResult};
 use nylorun_actors::ports::{Clock, Entropy, SystemClock, SystemEntropy};
+use nylorun_actors::rules::models;
 use nylorun_actors::tenant::{Tenant, TenantConfig, TenantPorts};
 use secrecy::{ExposeSecret, SecretString};
 
@@ -28,6 +29,18 @@ pub struct Opened {
     pub vault: Arc<Vault>,
     /// Its store, to be closed last.
     pub store: Arc<SqliteStore>,
+}
+
+impl Opened {
+    /// Stops the tree, then the store. What was running is resumed by the next start.
+    pub async fn close(self) {
+        self.tenant.stop().await;
+        let store = self.store;
+        // It waits for what is queued, which nothing on this thread may do.
+        if let Err(error) = tokio::task::spawn_blocking(move || store.close()).await {
+            tracing::error!(%error, "the store did not close");
+        }
+    }
 }
 
 /// Why the Tenant is not open.
@@ -107,13 +120,25 @@ impl Opener {
             return Ok(vault);
         }
         let sealed = store
-            .read(|reads: &mut dyn Reads| -> StoreResult<bool> { Ok(!reads.credentials(HOST_VAULT)?.is_empty()) })
+            .read(|reads: &mut dyn Reads| -> StoreResult<bool> { Ok(!models::providers(reads)?.is_empty()) })
             .await
             .map_err(store_failure)?;
         if sealed {
             return Err(missing(format!("the Tenant has sealed credentials, and {} is missing", path.display())));
         }
         Vault::load_or_create(self.home.root()).map_err(|error| missing(error.to_string()))
+    }
+
+    async fn start(&self, store: &Arc<SqliteStore>, vault: &Arc<Vault>) -> Result<Tenant, OpenFailure> {
+        let engine = super::models::engine(store.handle(), Arc::clone(vault))
+            .map_err(|error| quarantine("open-failed", &error, "repair the system's TLS, then start again"))?;
+        let ports = TenantPorts {
+            store: store.handle(),
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy),
+            engine: Arc::new(engine),
+        };
+        Tenant::start(tenant_config(&self.settings), ports).await.map_err(store_failure)
     }
 
     /// The operator key of this home is known to the store, unless somebody has deleted or replaced it there.
@@ -152,9 +177,6 @@ impl Opener {
 
 /// Setting: hash of the key that this home has registered, so that a deleted key stays deleted.
 const REGISTERED: &str = "host.local-key";
-
-/// The vault of the Tenant's own credentials.
-const HOST_VAULT: &str = "host";
 
 /// The configuration of the tree from the settings.
 #[must_use]
