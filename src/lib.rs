@@ -3,4 +3,5 @@
 pub mod cli;
 pub mod engine;
 pub mod host;
+pub mod store;
 pub mod telemetry;
