@@ -139,8 +139,7 @@ fn config(settings: &Settings, out: &Out) -> Result<(), Fault> {
 }
 
 fn openapi(operator: bool, out: &Out) -> Result<(), Fault> {
-    let _ = operator;
-    out.json(&Json::Null)
+    out.json(&if operator { crate::api::operator_document() } else { crate::api::tenant_document() })
 }
 
 async fn quickstart(client: &Client, out: &Out, message: &str) -> Result<u8, Fault> {

@@ -128,8 +128,8 @@ impl ToolExecutor for Scripts {
         let script = self.of(&call.manifest);
         Box::pin(async move {
             let script = script.ok_or_else(|| "the fixture script is gone".to_owned())?;
-            let name = call.intent.tool_name().unwrap_or_default().to_owned();
-            let input = call.intent.input().unwrap_or_default();
+            let name = call.intent.tool_name.clone().unwrap_or_default();
+            let input = call.intent.input.clone().unwrap_or_default();
             script.run_tool(&name, input, call.abort).await.map_err(|abort| abort.message)
         })
     }

@@ -16,7 +16,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::home::{Home, LOCAL_KEY, key_hash};
 use super::settings::Settings;
-use crate::api::slot::Cause;
+use crate::api::Cause;
 use crate::cli::fault::{Fault, exit};
 use crate::store::{NewTenant, OpenError, OpenOptions, SqliteStore};
 use crate::vault::Vault;

@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
+use actix_web::{App, HttpServer};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -154,10 +155,13 @@ impl Host {
     }
 
     fn listen(&self, bound: Bound, kind: ListenerKind) -> Result<ServerHandle, Fault> {
-        let listener =
-            Listener { state: self.state.clone(), kind, names: HostNames::listed(&bound.names) };
-        let server = crate::api::serve(listener, bound.socket, REQUEST_GRACE_SECONDS)
-            .map_err(|error| Fault::new(exit::FAILED, "listen", error.to_string()))?;
+        let listener = Listener { state: self.state.clone(), kind, names: HostNames::listed(&bound.names) };
+        let server = HttpServer::new(move || App::new().configure(crate::api::configure(listener.clone())))
+            .disable_signals()
+            .shutdown_timeout(REQUEST_GRACE_SECONDS)
+            .listen(bound.socket)
+            .map_err(|error| Fault::new(exit::FAILED, "listen", error.to_string()))?
+            .run();
         let handle = server.handle();
         actix::spawn(async move {
             if let Err(error) = server.await {
