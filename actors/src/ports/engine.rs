@@ -177,6 +177,7 @@ pub trait RunLink {
 
 /// What the engine hands back for a run.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "there is one for each run, and it is moved twice")]
 pub enum RunEnd {
     /// An output to settle.
     Output(TurnOutput),
