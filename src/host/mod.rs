@@ -5,7 +5,6 @@
 
 pub mod home;
 pub mod lock;
-pub mod models;
 pub mod open;
 pub mod settings;
 pub mod listen;

@@ -18,15 +18,19 @@ use super::home::{Home, LOCAL_KEY, key_hash};
 use super::settings::Settings;
 use crate::api::Cause;
 use crate::cli::fault::{Fault, exit};
+use crate::engine::agent::projection::PromptHash;
+use crate::engine::model::provider::{ProviderLimits, Providers};
+use crate::engine::model::router::{ModelRouter, ProviderSource};
+use crate::engine::run::{AgentEngine, EngineConfig, kit};
 use crate::store::{NewTenant, OpenError, OpenOptions, SqliteStore};
-use crate::vault::Vault;
+use crate::vault::{SealedProviders, Vault};
 
 /// What stands once the Tenant is open.
 pub struct Opened {
     /// The door to the tree.
     pub tenant: Tenant,
-    /// Its sealer.
-    pub vault: Arc<Vault>,
+    /// Its model providers, with the vault that they are sealed with.
+    pub models: Arc<SealedProviders>,
     /// Its store, to be closed last.
     pub store: Arc<SqliteStore>,
 }
@@ -88,8 +92,10 @@ impl Opener {
         let handle = store.handle();
         let vault = Arc::new(self.vault(&handle).await?);
         self.local_principal(&handle).await.map_err(store_failure)?;
-        let tenant = self.start(&store, &vault).await?;
-        Ok(Opened { tenant, vault, store })
+        let models = SealedProviders::load(handle, vault).await.map_err(store_failure)?;
+        let models = Arc::new(models);
+        let tenant = self.start(&store, &models).await?;
+        Ok(Opened { tenant, models, store })
     }
 
     async fn store(&self) -> Result<Arc<SqliteStore>, OpenFailure> {
@@ -129,9 +135,19 @@ impl Opener {
         Vault::load_or_create(self.home.root()).map_err(|error| missing(error.to_string()))
     }
 
-    async fn start(&self, store: &Arc<SqliteStore>, vault: &Arc<Vault>) -> Result<Tenant, OpenFailure> {
-        let engine = super::models::engine(store.handle(), Arc::clone(vault))
-            .map_err(|error| quarantine("open-failed", &error, "repair the system's TLS, then start again"))?;
+    async fn start(
+        &self,
+        store: &Arc<SqliteStore>,
+        models: &Arc<SealedProviders>,
+    ) -> Result<Tenant, OpenFailure> {
+        let providers = Providers::new(ProviderLimits::default()).map_err(|error| {
+            quarantine("open-failed", &error.to_string(), "repair the system's TLS, then start again")
+        })?;
+        let router = ModelRouter::new(Arc::clone(models) as Arc<dyn ProviderSource>, providers);
+        let mut config = EngineConfig::new(kit::routed(router));
+        // Nothing of a run of this process crosses a wire, so a long prompt need not be hashed whole at each step.
+        config.prompt_hash = PromptHash::Chained;
+        let engine = AgentEngine::new(config);
         let ports = TenantPorts {
             store: store.handle(),
             clock: Arc::new(SystemClock),
