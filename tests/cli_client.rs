@@ -37,7 +37,11 @@ fn a_turn_in_json_is_one_event_a_line_and_a_result_at_the_end() {
 #[test]
 fn a_failed_turn_names_its_code_and_exits_with_1() {
     let server = Server::start_sample();
-    put(&server, "failing", json!({ "steps": [{ "failure": { "code": "invalid_request", "message": "no" } }] }));
+    put(
+        &server,
+        "failing",
+        json!({ "steps": [{ "failure": { "code": "invalid_request", "message": "no" } }] }),
+    );
     let output = server.run(&["run", "failing", "hello"]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("error[model.invalid_request]"), "{}", stderr(&output));
@@ -132,7 +136,8 @@ fn a_running_turn_is_cancelled() {
 fn a_manifest_with_mistakes_is_refused_with_all_of_them() {
     let server = Server::start();
     let path = server.home().join("bad.json");
-    std::fs::write(&path, r#"{"id":"bad","manifestSchemaVersion":4,"capabilities":7,"extra":1}"#).expect("written");
+    std::fs::write(&path, r#"{"id":"bad","manifestSchemaVersion":4,"capabilities":7,"extra":1}"#)
+        .expect("written");
     let output = server.run(&["agents", "put", &path.display().to_string()]);
     assert_eq!(output.status.code(), Some(1));
     let said = stderr(&output);
@@ -146,7 +151,10 @@ fn a_wrong_key_says_where_it_came_from() {
     let output = server.run(&["status", "--url", &server.url, "--key", &wrong]);
     assert_eq!(output.status.code(), Some(1));
     let said = stderr(&output);
-    assert!(said.contains("error[not_found]") && said.contains("--key") && said.contains("keys put"), "{said}");
+    assert!(
+        said.contains("error[not_found]") && said.contains("--key") && said.contains("keys put"),
+        "{said}"
+    );
 
     let json = server.run(&["status", "--json", "--url", &server.url, "--key", &wrong]);
     let fault = json::parse(&json.stderr).expect("one line of JSON");

@@ -167,7 +167,8 @@ fn quarantined(prepare: impl FnOnce(&Path)) -> (Option<i32>, String) {
 #[test]
 fn a_corrupt_database_is_quarantined_with_its_cause() {
     let (code, said) = quarantined(|home| {
-        std::fs::write(home.join("nylorun.db"), "this is no database at all, and long enough").expect("written");
+        std::fs::write(home.join("nylorun.db"), "this is no database at all, and long enough")
+            .expect("written");
     });
     assert_eq!(code, Some(7), "{said}");
     assert!(said.contains("corrupt") && said.contains("what to do"), "{said}");

@@ -10,8 +10,10 @@ use super::target::Wanted;
 /// A self-hosted, durable runtime for AI agents.
 #[derive(Debug, Parser)]
 #[command(name = "nylorun", version, propagate_version = true, max_term_width = 100)]
-#[command(after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 not running, 4 another Host on the port, 5 too old, \
-6 no Runtime at the URL, 7 not ready, 98 port in use, 99 non-loopback refused, 130 and 143 signals.")]
+#[command(
+    after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 not running, 4 another Host on the port, 5 too old, \
+6 no Runtime at the URL, 7 not ready, 98 port in use, 99 non-loopback refused, 130 and 143 signals."
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

@@ -67,13 +67,15 @@ impl Client {
             .tcp_nodelay(true);
         let url = reqwest::Url::parse(&target.url).ok();
         let host = url.as_ref().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
-        if host == "localhost" || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback()) {
+        if host == "localhost"
+            || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+        {
             // A proxy cannot reach this machine's own loopback.
             builder = builder.no_proxy();
         }
-        let http = builder
-            .build()
-            .map_err(|error| Fault::new(exit::FAILED, "client", format!("cannot make an HTTP client: {error}")))?;
+        let http = builder.build().map_err(|error| {
+            Fault::new(exit::FAILED, "client", format!("cannot make an HTTP client: {error}"))
+        })?;
         Ok(Self { http, target })
     }
 
@@ -155,7 +157,8 @@ impl Client {
         cursor: Option<&str>,
         previews: bool,
     ) -> Result<reqwest::Response, CallError> {
-        let mut path = format!("/v1/sessions/{}/events?cursor={}", segment(session), segment(cursor.unwrap_or("")));
+        let mut path =
+            format!("/v1/sessions/{}/events?cursor={}", segment(session), segment(cursor.unwrap_or("")));
         if previews {
             path.push_str("&preview=1");
         }
@@ -234,7 +237,8 @@ impl Client {
 
     async fn opaque(&self) -> Fault {
         let url = &self.target.url;
-        let Some(health) = self.probe("/health").await.filter(|health| health["service"] == "nylorun-runtime")
+        let Some(health) =
+            self.probe("/health").await.filter(|health| health["service"] == "nylorun-runtime")
         else {
             return Fault::new(exit::NO_RUNTIME, "incompatible_host", format!("{url} is no nylorun Runtime"))
                 .fix("check the URL");
@@ -252,16 +256,24 @@ impl Client {
         }
         let ready = self.probe("/ready").await;
         if ready.is_some_and(|ready| ready["status"] != "ready") {
-            return Fault::new(exit::NOT_READY, "not_ready", format!("the Runtime at {url} runs and is not ready"))
-                .fix("wait a moment; when it stays so, `nylorun status` names the cause");
+            return Fault::new(
+                exit::NOT_READY,
+                "not_ready",
+                format!("the Runtime at {url} runs and is not ready"),
+            )
+            .fix("wait a moment; when it stays so, `nylorun status` names the cause");
         }
         let whose = match &self.target.source {
             Source::Flags => "--key".to_owned(),
             Source::Environment => "NYLORUN_SERVER_KEY".to_owned(),
             Source::Link(path) => path.join("credentials.json").display().to_string(),
         };
-        Fault::new(exit::FAILED, "not_found", format!("the Runtime at {url} does not know the key of {whose}"))
-            .fix("make a new one on its machine with `nylorun keys put NAME`")
+        Fault::new(
+            exit::FAILED,
+            "not_found",
+            format!("the Runtime at {url} does not know the key of {whose}"),
+        )
+        .fix("make a new one on its machine with `nylorun keys put NAME`")
     }
 }
 

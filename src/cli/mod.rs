@@ -74,7 +74,11 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Fault> {
         }
         Command::Cancel { session, reason } => with_client(global, async |client| {
             let receipt = turn::cancel(&client, session, reason.as_deref()).await?;
-            if out.is_json() { out.json(&receipt)? } else { out.line(&format!("cancelled {session}"))? }
+            if out.is_json() {
+                out.json(&receipt)?
+            } else {
+                out.line(&format!("cancelled {session}"))?
+            }
             Ok(exit::OK)
         }),
         Command::Model(command) => {
@@ -97,10 +101,7 @@ fn done((): ()) -> u8 {
     exit::OK
 }
 
-fn with_client(
-    global: &Global,
-    work: impl AsyncFnOnce(Client) -> Result<u8, Fault>,
-) -> Result<u8, Fault> {
+fn with_client(global: &Global, work: impl AsyncFnOnce(Client) -> Result<u8, Fault>) -> Result<u8, Fault> {
     let client = Client::new(global.wanted().tenant()?)?;
     block_on(work(client))
 }

@@ -63,9 +63,10 @@ pub async fn agents(client: &Client, out: &Out, command: &args::Agents) -> Resul
 pub async fn sessions(client: &Client, out: &Out, command: &args::Sessions) -> Result<(), Fault> {
     match command {
         args::Sessions::List { agent } => {
-            let path = agent
-                .as_ref()
-                .map_or_else(|| "/v1/sessions".to_owned(), |agent| format!("/v1/sessions?agentId={}", segment(agent)));
+            let path = agent.as_ref().map_or_else(
+                || "/v1/sessions".to_owned(),
+                |agent| format!("/v1/sessions?agentId={}", segment(agent)),
+            );
             let answer = client.get(&path).await?;
             if out.is_json() {
                 return out.json(&answer);
@@ -188,7 +189,8 @@ pub async fn model(client: &Client, out: &Out, command: &args::Model) -> Result<
     }
     match command {
         args::Model::Set { fixture: true, .. } => {
-            let applied = answer["applied"].as_array().is_some_and(|list| list.iter().any(|n| n == "model.fixture"));
+            let applied =
+                answer["applied"].as_array().is_some_and(|list| list.iter().any(|n| n == "model.fixture"));
             out.line(if applied { "the fixture model is chosen" } else { "kept what was chosen before" })
         }
         args::Model::Set { .. } => out.line("the model is set"),
@@ -231,7 +233,9 @@ fn provider_key(name: Option<&str>) -> Result<String, Fault> {
         return Err(missing("there is no key for the provider".to_owned()));
     }
     let mut key = String::new();
-    std::io::stdin().read_to_string(&mut key).map_err(|error| missing(format!("cannot read the key: {error}")))?;
+    std::io::stdin()
+        .read_to_string(&mut key)
+        .map_err(|error| missing(format!("cannot read the key: {error}")))?;
     let key = key.trim().to_owned();
     if key.is_empty() { Err(missing("the key is empty".to_owned())) } else { Ok(key) }
 }
@@ -262,8 +266,9 @@ pub async fn keys(client: &Client, out: &Out, command: &args::Keys) -> Result<()
             if out.is_json() {
                 return out.json(&answer);
             }
-            let rows =
-                rows(&answer["keys"], |key| ["id", "role", "createdAt"].map(|field| plain(&key[field])).to_vec());
+            let rows = rows(&answer["keys"], |key| {
+                ["id", "role", "createdAt"].map(|field| plain(&key[field])).to_vec()
+            });
             out.table(&["KEY", "ROLE", "CREATED"], &rows)
         }
         args::Keys::Rm { name } => {
@@ -282,7 +287,9 @@ pub async fn status(client: &Client, operator: Option<Target>, out: &Out) -> Res
     if ready.as_ref().is_some_and(|ready| ready["status"] == "not_ready") {
         // The operator's status names the cause.
         let cause = match operator.map(Client::new) {
-            Some(Ok(operator)) => operator.get("/v1/admin/status").await.ok().map(|s| s["tenant"]["cause"].clone()),
+            Some(Ok(operator)) => {
+                operator.get("/v1/admin/status").await.ok().map(|s| s["tenant"]["cause"].clone())
+            }
             _ => None,
         };
         let cause = cause.filter(|cause| !cause.is_null());
@@ -308,8 +315,17 @@ pub async fn status(client: &Client, operator: Option<Target>, out: &Out) -> Res
         }));
     }
     let counts = &tenant["counts"];
-    out.line(&format!("nylorun {}  pid {}  {}", plain(&health["version"]), plain(&health["pid"]), client.target().url))?;
-    out.line(&format!("tenant    {} ({})", plain(&tenant["tenant"]["id"]), plain(&tenant["tenant"]["name"])))?;
+    out.line(&format!(
+        "nylorun {}  pid {}  {}",
+        plain(&health["version"]),
+        plain(&health["pid"]),
+        client.target().url
+    ))?;
+    out.line(&format!(
+        "tenant    {} ({})",
+        plain(&tenant["tenant"]["id"]),
+        plain(&tenant["tenant"]["name"])
+    ))?;
     let checks: Vec<String> = tenant["checks"]
         .as_object()
         .into_iter()
@@ -331,7 +347,8 @@ pub async fn status(client: &Client, operator: Option<Target>, out: &Out) -> Res
 }
 
 fn read_json(file: &Path) -> Result<Json, Fault> {
-    let told = |why: String| Fault::new(exit::USAGE, "file", format!("cannot read {}: {why}", file.display()));
+    let told =
+        |why: String| Fault::new(exit::USAGE, "file", format!("cannot read {}: {why}", file.display()));
     let bytes = if file == Path::new("-") {
         let mut bytes = Vec::new();
         std::io::stdin().read_to_end(&mut bytes).map_err(|error| told(error.to_string()))?;

@@ -69,8 +69,14 @@ pub async fn run(client: &Client, out: &Out, ask: &Ask) -> Result<Ended, Fault> 
     } else {
         out.note(&format!("session {session}  turn {turn}"));
     }
-    let mut watch =
-        Watch { client, out, session, turn, cursor: accepted["cursor"].as_str().map(str::to_owned), shown: Shown::default() };
+    let mut watch = Watch {
+        client,
+        out,
+        session,
+        turn,
+        cursor: accepted["cursor"].as_str().map(str::to_owned),
+        shown: Shown::default(),
+    };
     let ended = watch.follow().await?;
     watch.finish(&ended)?;
     Ok(ended)
@@ -254,9 +260,8 @@ impl Watch<'_> {
                     self.out.line("")?;
                 }
                 // Only a whole preview of this very answer spares writing it.
-                let same = previewed.is_some_and(|(id, shown)| {
-                    payload["invocationId"] == id.as_str() && shown == text
-                });
+                let same = previewed
+                    .is_some_and(|(id, shown)| payload["invocationId"] == id.as_str() && shown == text);
                 if !text.is_empty() && self.out.is_terminal() {
                     if !same {
                         self.out.line(text)?;
@@ -276,7 +281,11 @@ impl Watch<'_> {
                 self.out.note(&format!("! the fate of {} is unknown", plain(&payload["effectId"])));
             }
             "model.failed" => {
-                self.out.note(&format!("! model: {} ({})", plain(&payload["message"]), plain(&payload["code"])));
+                self.out.note(&format!(
+                    "! model: {} ({})",
+                    plain(&payload["message"]),
+                    plain(&payload["code"])
+                ));
             }
             _ => {}
         }
@@ -317,7 +326,9 @@ impl Watch<'_> {
         if !std::io::stdin().is_terminal() {
             return detached();
         }
-        self.out.note("\nThe turn runs in the Runtime. [c]ancel it, [l]eave it running, or [w]atch on? (Ctrl-C leaves)");
+        self.out.note(
+            "\nThe turn runs in the Runtime. [c]ancel it, [l]eave it running, or [w]atch on? (Ctrl-C leaves)",
+        );
         let answer = tokio::task::spawn_blocking(|| {
             let mut line = String::new();
             // An unreadable terminal counts as leaving.

@@ -194,12 +194,7 @@ impl Home {
     ///
     /// # Errors
     /// When the file cannot be read or written.
-    pub fn host_file(
-        &self,
-        host: &str,
-        port: u16,
-        allow_non_loopback: bool,
-    ) -> Result<HostFile, HomeError> {
+    pub fn host_file(&self, host: &str, port: u16, allow_non_loopback: bool) -> Result<HostFile, HomeError> {
         let path = self.path("host.json");
         let stored: Option<HostFile> = read(&path)?;
         let host_id = stored.as_ref().map_or_else(|| uuid::Uuid::new_v4().to_string(), |f| f.host_id.clone());

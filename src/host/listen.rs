@@ -75,8 +75,7 @@ pub fn bind(listen: &Listen, permitted: bool, extra: &[String]) -> Result<Bound,
     })?;
     let address = socket.local_addr().map_err(|error| other(error.to_string()))?;
     let port = address.port();
-    let mut names =
-        vec![format!("127.0.0.1:{port}"), format!("localhost:{port}"), format!("[::1]:{port}")];
+    let mut names = vec![format!("127.0.0.1:{port}"), format!("localhost:{port}"), format!("[::1]:{port}")];
     if permitted && !address.ip().is_unspecified() {
         names.push(Listen { host: listen.host.clone(), port }.to_string().to_ascii_lowercase());
     }

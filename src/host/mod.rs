@@ -4,8 +4,8 @@
 //! Spec: http-api, sections 1.1, 1.4, 4 and 19; durability, section 19; security, sections 2 and 13; DESIGN.md, section 8.
 
 pub mod home;
+pub mod listen;
 pub mod lock;
 pub mod open;
-pub mod settings;
-pub mod listen;
 pub mod serve;
+pub mod settings;

@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nylorun_actors::model::ids::{TenantId, WorkerId};
+use nylorun_actors::ports::Entropy as _;
+use nylorun_actors::ports::clock::{SystemClock, SystemEntropy};
 use nylorun_actors::ports::store::{PrincipalRow, Reads, Store as _, StoreError, StoreHandle, StoreResult};
-use nylorun_actors::ports::{Clock, Entropy, SystemClock, SystemEntropy};
+
 use nylorun_actors::rules::models;
 use nylorun_actors::tenant::{Tenant, TenantConfig, TenantPorts};
 use secrecy::{ExposeSecret, SecretString};
@@ -113,7 +115,9 @@ impl Opener {
         match opened {
             Ok(Ok(store)) => Ok(store),
             Ok(Err(error)) => Err(open_failure(&error)),
-            Err(error) => Err(quarantine("open-failed", &error.to_string(), "start again; the log says more")),
+            Err(error) => {
+                Err(quarantine("open-failed", &error.to_string(), "start again; the log says more"))
+            }
         }
     }
 
@@ -130,7 +134,10 @@ impl Opener {
             .await
             .map_err(store_failure)?;
         if sealed {
-            return Err(missing(format!("the Tenant has sealed credentials, and {} is missing", path.display())));
+            return Err(missing(format!(
+                "the Tenant has sealed credentials, and {} is missing",
+                path.display()
+            )));
         }
         Vault::load_or_create(self.home.root()).map_err(|error| missing(error.to_string()))
     }
@@ -205,9 +212,7 @@ pub fn tenant_config(settings: &Settings) -> TenantConfig {
     if settings.rollover_steps.is_some() {
         config.rollover.steps = settings.rollover_steps.and_then(|n| n.try_into().ok());
     }
-    if settings.rollover_ms.is_some() {
-        config.rollover.ms = settings.rollover_ms.and_then(|n| n.try_into().ok());
-    }
+    config.rollover.ms = settings.rollover_ms.or(config.rollover.ms);
     config.sweep_interval_ms = settings.sweep_interval_ms.unwrap_or(config.sweep_interval_ms);
     config.idle_after_ms = settings.idle_after_ms.unwrap_or(config.idle_after_ms);
     if let Some(arbiters) = settings.arbiters.and_then(|n| usize::try_from(n).ok()) {
@@ -247,15 +252,22 @@ fn open_failure(error: &OpenError) -> OpenFailure {
         ),
         OpenError::ReadOnly { .. } => refuse(
             "database-read-only",
-            "make the file and its directory writable for this user, or choose another --database-url".to_owned(),
+            "make the file and its directory writable for this user, or choose another --database-url"
+                .to_owned(),
         ),
-        OpenError::Corrupt { .. } | OpenError::NotADatabase { .. } => quarantine("corrupt", &message, restore),
-        OpenError::SchemaTooNew { .. } => {
-            quarantine("schema-too-new", &message, "start the newer nylorun that wrote it, or restore a backup")
+        OpenError::Corrupt { .. } | OpenError::NotADatabase { .. } => {
+            quarantine("corrupt", &message, restore)
         }
-        OpenError::MigrationFailed(_) => {
-            quarantine("migration-failed", &message, "nothing was changed; start the nylorun that wrote it and report this")
-        }
+        OpenError::SchemaTooNew { .. } => quarantine(
+            "schema-too-new",
+            &message,
+            "start the newer nylorun that wrote it, or restore a backup",
+        ),
+        OpenError::MigrationFailed(_) => quarantine(
+            "migration-failed",
+            &message,
+            "nothing was changed; start the nylorun that wrote it and report this",
+        ),
         OpenError::Full { .. } | OpenError::Io { .. } => OpenFailure::Passing(Cause {
             code: "open-failed",
             message: message.clone(),

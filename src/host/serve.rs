@@ -81,9 +81,9 @@ fn listeners(settings: &Settings) -> Result<(Bound, Option<Bound>), Fault> {
     let public = bind(&settings.listen, permitted, &settings.allowed_hosts).map_err(told("listen"))?;
     // When this one fails the public socket is dropped with it: half a Host is never open.
     let operator = match &settings.operator_listen {
-        Some(listen) => Some(
-            bind(listen, permitted, &settings.operator_allowed_hosts).map_err(told("operator-listen"))?,
-        ),
+        Some(listen) => {
+            Some(bind(listen, permitted, &settings.operator_allowed_hosts).map_err(told("operator-listen"))?)
+        }
         None => None,
     };
     Ok((public, operator))
@@ -93,8 +93,9 @@ fn told(flag: &'static str) -> impl Fn(ListenError) -> Fault {
     move |error| {
         let message = error.to_string();
         match error {
-            ListenError::InUse { .. } => Fault::new(exit::PORT_IN_USE, "port-in-use", message)
-                .fix(format!("stop the process that listens there, or choose another with --{flag} HOST:PORT")),
+            ListenError::InUse { .. } => Fault::new(exit::PORT_IN_USE, "port-in-use", message).fix(format!(
+                "stop the process that listens there, or choose another with --{flag} HOST:PORT"
+            )),
             ListenError::NotLoopback { .. } => {
                 Fault::new(exit::NOT_LOOPBACK, "non-loopback-refused", message).fix(
                     "list the names it is served under in `allowed-hosts` (NYLORUN_ALLOWED_HOSTS), or say \
@@ -131,7 +132,7 @@ impl Host {
         }
         let opened = tokio::select! {
             biased;
-            exit = signals.first() => Ended::Signal(exit),
+            _ = signals.first() => Ended::Asked,
             _ = stopping.recv() => Ended::Asked,
             opened = self.open() => Ended::Opened(opened),
         };
@@ -141,7 +142,7 @@ impl Host {
                 self.stop(handles, None, &mut signals).await;
                 return Err(fault);
             }
-            Ended::Signal(_) | Ended::Asked => {
+            Ended::Asked => {
                 self.stop(handles, None, &mut signals).await;
                 return Ok(exit::OK);
             }
@@ -197,7 +198,8 @@ impl Host {
         if self.with_sample {
             self.plant().await?;
         }
-        let operator = self.link.operator_url.as_ref().map(|url| format!(" operator={url}")).unwrap_or_default();
+        let operator =
+            self.link.operator_url.as_ref().map(|url| format!(" operator={url}")).unwrap_or_default();
         // Nobody may read it; the Host serves all the same.
         let _ = self.out.line(&format!("nylorun ready api={}{operator}", self.link.host_url));
         tracing::info!(tenant = opened.tenant.id().as_str(), api = self.link.host_url, "ready");
@@ -245,9 +247,9 @@ impl Host {
     }
 }
 
+/// What comes first: the Tenant is open, or the Host is to stop.
 enum Ended {
     Opened(Result<Opened, Fault>),
-    Signal(&'static str),
     Asked,
 }
 
@@ -258,10 +260,12 @@ struct Signals {
 
 impl Signals {
     fn install() -> Result<Self, Fault> {
-        let install = |kind| {
-            signal(kind).map_err(|error| Fault::new(exit::FAILED, "signals", error.to_string()))
-        };
-        Ok(Self { interrupt: install(SignalKind::interrupt())?, terminate: install(SignalKind::terminate())? })
+        let install =
+            |kind| signal(kind).map_err(|error| Fault::new(exit::FAILED, "signals", error.to_string()));
+        Ok(Self {
+            interrupt: install(SignalKind::interrupt())?,
+            terminate: install(SignalKind::terminate())?,
+        })
     }
 
     /// The next signal's name.

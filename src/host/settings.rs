@@ -51,7 +51,7 @@ settings! {
     "tenant-id", ["NYLORUN_TENANT_ID"], true, "a new one", "Id of the Tenant, used on the first start";
     "tenant-name", ["NYLORUN_TENANT_NAME"], true, "default", "Name of the Tenant, used on the first start";
     "log", ["NYLORUN_LOG_FORMAT"], true, "text on a terminal, else json", "`text` or `json`";
-    "log-filter", ["NYLORUN_LOG"], true, "info", "Which log lines are written, `tracing` syntax";
+    "log-filter", ["NYLORUN_LOG"], true, "info,actix_server=warn", "Which log lines are written, `tracing` syntax";
     "model-on-crash", ["NYLORUN_MODEL_ON_CRASH"], true, "repeat", "A model call that a crash has cut: `repeat` it, or leave it `uncertain`";
     "owner-lease-ms", ["NYLORUN_OWNER_LEASE_MS"], false, "30000", "Life of a session's lease";
     "advance-deadline-ms", ["NYLORUN_ADVANCE_DEADLINE_MS"], false, "3000000", "Age at which an advance is told to end";
@@ -299,8 +299,10 @@ impl Layers<'_> {
                     }
                     let host = self.var(host_name).unwrap_or_else(|| "0.0.0.0".to_owned());
                     let port = match port {
-                        Some(text) => parse_port(&text)
-                            .map_err(|why| SettingsError::Malformed { place: (*port_name).to_owned(), why })?,
+                        Some(text) => parse_port(&text).map_err(|why| SettingsError::Malformed {
+                            place: (*port_name).to_owned(),
+                            why,
+                        })?,
                         None => CONTAINER_PORT,
                     };
                     let origin =
@@ -374,8 +376,8 @@ impl Layers<'_> {
         } else {
             Listen { host: "127.0.0.1".to_owned(), port: DEFAULT_PORT }
         });
-        let operator_listen = self
-            .get("operator-listen", |text| {
+        let operator_listen =
+            self.get("operator-listen", |text| {
                 if text == "off" { Ok(None) } else { Listen::from_str(text).map(Some) }
             })?
             .flatten();
@@ -407,7 +409,7 @@ impl Layers<'_> {
                 .get("log-filter", |text| {
                     check_filter(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
                 })?
-                .unwrap_or_else(|| "info".to_owned()),
+                .unwrap_or_else(|| "info,actix_server=warn".to_owned()),
             model_on_crash: self
                 .get("model-on-crash", |text| match text {
                     "repeat" => Ok(ModelOnCrash::Repeat),
@@ -438,7 +440,10 @@ impl Layers<'_> {
         let place = place("database-url", origin);
         let Some((scheme, path)) = url.split_once("://") else {
             // The value is not repeated: it may hold a password.
-            return Err(SettingsError::Malformed { place, why: "it is not a URL; use sqlite://PATH".to_owned() });
+            return Err(SettingsError::Malformed {
+                place,
+                why: "it is not a URL; use sqlite://PATH".to_owned(),
+            });
         };
         match scheme {
             "sqlite" if path.is_empty() => {

@@ -29,7 +29,10 @@ pub fn nylorun(home: &Path) -> Command {
 pub fn clean(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy().into_owned();
-        if text.starts_with("NYLORUN_") || text.starts_with("MODEL_") || text.to_ascii_lowercase().ends_with("_proxy") {
+        if text.starts_with("NYLORUN_")
+            || text.starts_with("MODEL_")
+            || text.to_ascii_lowercase().ends_with("_proxy")
+        {
             command.env_remove(name);
         }
     }

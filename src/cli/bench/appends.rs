@@ -9,8 +9,8 @@ use futures_util::future::try_join_all;
 use nylorun_actors::model::event::EventKind;
 use nylorun_actors::model::ids::{AgentId, SessionId};
 use nylorun_actors::model::session::{SessionDoc, SessionHead, SessionPin, SessionStatus};
+use nylorun_actors::ports::clock::{SystemClock, SystemEntropy};
 use nylorun_actors::ports::store::{Store as _, StoreHandle, StoreResult};
-use nylorun_actors::ports::{SystemClock, SystemEntropy};
 use serde_json::json;
 
 use super::server::Scratch;
@@ -83,9 +83,7 @@ async fn append(
         next.set(next.get().wrapping_add(1));
         let began = Instant::now();
         store
-            .tx(move |tx| -> StoreResult<i64> {
-                tx.event(&id, None, EventKind::MessageAssistant, PAYLOAD)
-            })
+            .tx(move |tx| -> StoreResult<i64> { tx.event(&id, None, EventKind::MessageAssistant, PAYLOAD) })
             .await?;
         latencies.push(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
     }

@@ -72,10 +72,16 @@ impl TemporaryServer {
             .spawn()
             .map_err(|error| told(error.to_string()))?;
         let mut server = Self { child, home };
-        let Some(stdout) = server.child.stdout.take() else { return Err(told("it has no output".to_owned())) };
+        let Some(stdout) = server.child.stdout.take() else {
+            return Err(told("it has no output".to_owned()));
+        };
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line).map_err(|error| told(error.to_string()))?;
-        if line.starts_with("nylorun ready") { Ok(server) } else { Err(told("it ended; its log says why".to_owned())) }
+        if line.starts_with("nylorun ready") {
+            Ok(server)
+        } else {
+            Err(told("it ended; its log says why".to_owned()))
+        }
     }
 }
 

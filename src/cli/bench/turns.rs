@@ -38,7 +38,8 @@ pub async fn run(bench: &BenchTurns, global: &Global, out: &Out) -> Result<(), F
     let client = Client::new(wanted.tenant()?)?;
     let agent = prepare(&client, bench.kind).await?;
     let head = head(&client)?;
-    let work = Work { bench, head, agent, run: uuid::Uuid::new_v4().simple().to_string(), next: AtomicU32::new(0) };
+    let work =
+        Work { bench, head, agent, run: uuid::Uuid::new_v4().simple().to_string(), next: AtomicU32::new(0) };
     let concurrency = bench.concurrency.unwrap_or(bench.sessions).min(bench.sessions);
 
     // Every session exists, and has its history behind it, before the clock starts.
@@ -81,7 +82,9 @@ fn print(out: &Out, report: &Json) -> Result<(), Fault> {
         return out.json(report);
     }
     let mib = |field: &str| {
-        report[field].as_f64().map_or_else(|| "unknown".to_owned(), |b| format!("{:.1} MiB", b / 1024.0 / 1024.0))
+        report[field]
+            .as_f64()
+            .map_or_else(|| "unknown".to_owned(), |b| format!("{:.1} MiB", b / 1024.0 / 1024.0))
     };
     out.line(&format!(
         "{} turns: {} sessions of {} turns, {} at once, {} turns of history, {} s",
@@ -105,11 +108,17 @@ fn print(out: &Out, report: &Json) -> Result<(), Fault> {
 async fn prepare(client: &Client, kind: TurnKind) -> Result<&'static str, Fault> {
     let model = client.get("/v1/tenant/model").await?;
     if model["configured"] == true {
-        return Err(Fault::new(exit::USAGE, "bench", "this Runtime has a real model configured, and a measurement would cost money")
-            .fix("leave out --url and --running: a temporary Runtime is started"));
+        return Err(Fault::new(
+            exit::USAGE,
+            "bench",
+            "this Runtime has a real model configured, and a measurement would cost money",
+        )
+        .fix("leave out --url and --running: a temporary Runtime is started"));
     }
     let request = || uuid::Uuid::new_v4().to_string();
-    client.put("/v1/tenant/config/seed", Some(&json!({ "requestId": request(), "fixtureModel": true }))).await?;
+    client
+        .put("/v1/tenant/config/seed", Some(&json!({ "requestId": request(), "fixtureModel": true })))
+        .await?;
     let (id, script, tools) = match kind {
         TurnKind::Hello => ("nylorun-bench-hello", json!({ "steps": [{ "text": "hello" }] }), json!([])),
         TurnKind::Step => (
@@ -238,7 +247,11 @@ impl Work<'_> {
             Ok(())
         };
         tokio::time::timeout(TURN_TIMEOUT, work).await.unwrap_or_else(|_| {
-            Err(Fault::new(exit::FAILED, "bench", format!("a turn of {} did not end in {TURN_TIMEOUT:?}", session.id)))
+            Err(Fault::new(
+                exit::FAILED,
+                "bench",
+                format!("a turn of {} did not end in {TURN_TIMEOUT:?}", session.id),
+            ))
         })
     }
 }

@@ -32,7 +32,10 @@ impl Head {
             "{method} {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {key}\r\nnylorun-protocol: {protocol}\r\n"
         );
         if let Some(body) = body {
-            text.push_str(&format!("content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len()));
+            text.push_str(&format!(
+                "content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            ));
         } else {
             text.push_str("\r\n");
         }

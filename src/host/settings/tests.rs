@@ -39,7 +39,8 @@ fn flags_win_over_variables_over_the_file_over_defaults() {
 
 #[test]
 fn a_blank_variable_is_not_set() {
-    let settings = load(&[], &[("NYLORUN_TENANT_NAME", "  "), ("NYLORUN_LISTEN_PORT", "")], None).expect("ok");
+    let settings =
+        load(&[], &[("NYLORUN_TENANT_NAME", "  "), ("NYLORUN_LISTEN_PORT", "")], None).expect("ok");
     assert_eq!(settings.tenant_name, "default");
     assert_eq!(settings.listen.port, 8787);
 }
@@ -83,8 +84,9 @@ fn any_of_the_container_variables_listens_beyond_the_machine() {
 
 #[test]
 fn a_postgres_url_is_refused_without_its_password() {
-    let error =
-        load(&[], &[("NYLORUN_DATABASE_URL", "postgres://u:secret@h/db")], None).expect_err("postgres").to_string();
+    let error = load(&[], &[("NYLORUN_DATABASE_URL", "postgres://u:secret@h/db")], None)
+        .expect_err("postgres")
+        .to_string();
     assert!(error.contains("SQLite only") && !error.contains("secret"), "{error}");
 }
 
