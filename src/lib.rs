@@ -1,3 +1,4 @@
 //! The adapters.
 
 pub mod engine;
+pub mod vault;
