@@ -54,6 +54,12 @@ limits! {
     /// Events of one page read from the record.
     RECORD_PAGE: usize = 500, "events of one read of the record", "500",
         "history", "the next page is read when this one is sent", "fixed";
+    /// Parsed manifests kept in memory.
+    MANIFEST_CACHE: usize = 256, "parsed manifests kept in memory", "256",
+        "tenant/tree", "all are dropped and parsed again when needed", "fixed";
+    /// Live observers of one session.
+    OBSERVERS_PER_SESSION: usize = 10_000, "observers of one session", "10,000",
+        "tenant/feeds", "a further one is refused with 503", "fixed";
     /// Bytes of folded transcripts kept in memory.
     FOLD_CACHE_BYTES: usize = 64 * 1024 * 1024, "folded transcripts kept in memory", "64 MiB",
         "session", "the least recently used is dropped and folded again when needed", "fixed";
@@ -72,4 +78,10 @@ limits! {
     /// Failures after which a wake is parked for an operator.
     WAKE_PARK_AFTER: u32 = 10, "failed hand-overs of one wake", "10",
         "sweeper", "the wake is parked, logged once and shown in status", "fixed";
+    /// Problems that the reading of one manifest lists.
+    MANIFEST_ISSUES: usize = 256, "problems listed for one manifest", "256",
+        "model/manifest", "the last one counts the rest", "fixed";
+    /// Documents and nodes inside each other in one manifest.
+    MANIFEST_DEPTH: usize = 32, "nesting of documents and nodes in a manifest", "32",
+        "model/manifest", "the manifest is refused where it nests deeper", "fixed";
 }

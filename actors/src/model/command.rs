@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::json::{Json, JsonMap};
+use super::manifest::{self, PathItem};
 use super::shape::{
     BOOL, COUNT_FROM_ONE, FILLED, IDEMPOTENCY_KEY, Issue, OBJECT, Shape, TEXT, issue, may, must, whole,
 };
@@ -157,6 +158,7 @@ impl Command {
                 let given = if inputs.is_empty() { "none".to_owned() } else { inputs.join(", ") };
                 issues.push(issue(&[], format!("exactly one of content, data or parts is needed, got {given}")));
             }
+            issues.extend(sent.get("manifest").map(manifest_issues).unwrap_or_default());
         }
         if !issues.is_empty() {
             return Err(issues);
@@ -183,6 +185,17 @@ impl Command {
             sent,
         })
     }
+}
+
+/// What is wrong with a turn's own manifest. A value that is no object is the shape's business.
+fn manifest_issues(document: &Json) -> Vec<Issue> {
+    let Some(mut issues) = document.is_object().then(|| manifest::parse(document).err()).flatten() else {
+        return Vec::new();
+    };
+    for issue in &mut issues {
+        issue.path.insert(0, PathItem::from("manifest"));
+    }
+    issues
 }
 
 fn text(map: &JsonMap, name: &str) -> String {
@@ -280,6 +293,16 @@ mod tests {
             refused(message(json!({"parts": [{"type": "file", "artifactId": "a", "version": 0}]}))),
             ["too_small"]
         );
+    }
+
+    #[test]
+    fn a_manifest_in_a_message_is_read_in_full() {
+        let bad = message(json!({"content": "a", "manifest": {"manifestSchemaVersion": 4, "id": "x"}}));
+        let issues = Command::parse(bad).expect_err("refused");
+        assert!(issues.iter().all(|i| i.path.first() == Some(&PathItem::from("manifest"))), "{issues:?}");
+        let good = json!({"manifestSchemaVersion": 4, "id": "x", "capabilities": []});
+        assert!(Command::parse(message(json!({"content": "a", "manifest": good}))).is_ok());
+        assert_eq!(refused(message(json!({"content": "a", "manifest": 1}))), ["invalid_type"]);
     }
 
     #[test]

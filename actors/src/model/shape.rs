@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use super::json::{Json, JsonMap, utf16_units};
+pub use super::manifest::{Issue, PathItem};
 
 /// A shape. Built in `static`s; members point to one another.
 #[derive(Clone, Copy)]
@@ -116,33 +117,6 @@ pub static COUNT_FROM_ONE: Shape = Shape::Int { min: 1, max: i64::MAX };
 /// An idempotency key.
 pub static IDEMPOTENCY_KEY: Shape = Shape::Text { min: 1, max: 256 };
 
-/// A step of a path into a document.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PathItem {
-    /// A member.
-    Key(String),
-    /// An item.
-    Index(usize),
-}
-
-impl From<&str> for PathItem {
-    fn from(key: &str) -> Self {
-        Self::Key(key.to_owned())
-    }
-}
-
-/// One problem of a document.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Issue {
-    /// Where.
-    pub path: Vec<PathItem>,
-    /// What kind: `invalid_type`, `unrecognized_keys`, `too_small`, `too_big`, `invalid_value`, `invalid_format`,
-    /// `invalid_union` or `custom`.
-    pub code: &'static str,
-    /// In words.
-    pub message: String,
-}
-
 /// A problem that only words describe, at a path of members.
 #[must_use]
 pub fn issue(path: &[&str], message: impl Into<String>) -> Issue {
@@ -152,15 +126,7 @@ pub fn issue(path: &[&str], message: impl Into<String>) -> Issue {
 /// `{path, code, message}`, as `details.issues` has it.
 #[must_use]
 pub fn issue_json(issue: &Issue) -> Json {
-    let path = issue.path.iter().map(|step| match step {
-        PathItem::Key(key) => Json::from(key.as_str()),
-        PathItem::Index(at) => Json::from(*at),
-    });
-    let mut map = JsonMap::new();
-    map.insert("path".to_owned(), Json::Array(path.collect()));
-    map.insert("code".to_owned(), Json::from(issue.code));
-    map.insert("message".to_owned(), Json::from(issue.message.as_str()));
-    Json::Object(map)
+    serde_json::to_value(issue).unwrap_or_default()
 }
 
 impl Shape {

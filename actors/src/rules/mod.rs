@@ -1,8 +1,32 @@
 //! The verbs that decide: pure functions over model values and a transaction. No await, no I/O, no clock of their own.
+//!
+//! | File | Decides |
+//! |---|---|
+//! | [`definitions`] | what a registration stores |
+//! | [`sessions`] | opening, viewing, listing a session |
+//! | [`commands`] | message, approve, respond, cancel |
+//! | [`advance`] | taking a session and starting its segment; giving it up |
+//! | [`effects`] | what a harness may do next, and what it came to |
+//! | [`settle`] | how a segment's end changes the session |
+//! | [`history`] | the fold of the record, its snapshots |
+//! | [`keys`] | operator keys |
+//! | [`models`], [`settings`] | the Tenant's model providers and its other settings |
+//! | [`ownership`] | leases, epochs, the fence |
+//! | [`event`] | payloads that always fit |
 
+pub mod advance;
+pub mod commands;
+pub mod definitions;
+pub mod effects;
+pub mod event;
+pub mod history;
 pub mod keys;
 pub mod models;
+pub mod ownership;
 pub mod refusal;
+pub mod sessions;
 pub mod settings;
+pub mod settle;
 
+pub use ownership::RunRefusal;
 pub use refusal::Refusal;

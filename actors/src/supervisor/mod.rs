@@ -1,1 +1,262 @@
-//! supervisor
+//! TenantSupervisor: starts, finds, watches and stops everything below, and owns the lease broker.
+//!
+//! actix's own supervisor does not restart after a panic, so each child holds a [`ChildGuard`] whose `Drop` sends
+//! [`Gone`]; this actor then starts a new child, and the store says what its work is. Children are found through the
+//! shared directory of [`Tree`], so this actor is asked only when one must be started.
+
+mod broker;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::fut::wrap_future;
+use actix::prelude::*;
+use futures_util::future::join_all;
+use serde_json::json;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+use self::broker::Broker;
+use crate::harness::HarnessActor;
+use crate::limits::SUPERVISOR_MAILBOX;
+use crate::messages::Observe;
+use crate::messages::session::{Drain, Wake};
+use crate::messages::supervisor::{Child, DrainAll, Gone, ObserveAll, Offer, StartSession, WakeSessions};
+use crate::model::Json;
+use crate::model::ids::SessionId;
+use crate::session::SessionActor;
+use crate::sweeper::Sweeper;
+use crate::tenant::tree::{ChildGuard, Tree};
+
+/// How long a child that dies again and again is remembered for it.
+const FORGET_DEATHS_AFTER: Duration = Duration::from_secs(60);
+/// How long one actor may take to say how it is.
+const OBSERVE_WITHIN: Duration = Duration::from_secs(1);
+
+/// The root of a Tenant's tree.
+pub struct TenantSupervisor {
+    tree: Arc<Tree>,
+    arbiters: Arc<Vec<ArbiterHandle>>,
+    harnesses: Vec<Option<Addr<HarnessActor>>>,
+    sweeper: Option<Addr<Sweeper>>,
+    broker: Broker,
+    deaths: HashMap<Child, (u32, Instant)>,
+    restarts: u64,
+    /// Dropped with this actor; whoever holds the other end starts a successor.
+    _alive: oneshot::Sender<()>,
+}
+
+impl TenantSupervisor {
+    /// A supervisor over these arbiters (none: everything lives on the current one). `alive` is dropped with it.
+    #[must_use]
+    pub fn new(tree: Arc<Tree>, arbiters: Arc<Vec<ArbiterHandle>>, alive: oneshot::Sender<()>) -> Self {
+        Self {
+            tree,
+            arbiters,
+            harnesses: Vec::new(),
+            sweeper: None,
+            broker: Broker::default(),
+            deaths: HashMap::new(),
+            restarts: 0,
+            _alive: alive,
+        }
+    }
+
+    fn arbiter(&self, index: usize) -> ArbiterHandle {
+        self.arbiters.get(index).cloned().unwrap_or_else(|| Arbiter::current().clone())
+    }
+
+    fn start_harness(&mut self, index: usize) {
+        let generation = self.tree.next_generation();
+        let guard = ChildGuard::new(Arc::clone(&self.tree), Child::Harness(index), generation);
+        let tree = Arc::clone(&self.tree);
+        let addr = HarnessActor::start_in_arbiter(&self.arbiter(index), move |_| {
+            HarnessActor::new(tree, guard, index)
+        });
+        self.harnesses[index] = Some(addr.clone());
+        self.broker.harness_came(index, &addr);
+    }
+
+    fn start_sweeper(&mut self) {
+        let generation = self.tree.next_generation();
+        let guard = ChildGuard::new(Arc::clone(&self.tree), Child::Sweeper, generation);
+        let tree = Arc::clone(&self.tree);
+        self.sweeper = Some(Sweeper::start_in_arbiter(&self.arbiter(0), move |_| Sweeper::new(tree, guard)));
+    }
+
+    fn start_session(&mut self, id: &SessionId) -> Option<Addr<SessionActor>> {
+        if let Some(addr) = self.tree.session(id)
+            && addr.connected()
+        {
+            return Some(addr);
+        }
+        if self.tree.is_closing() {
+            return None;
+        }
+        let index = self.tree.arbiter_of(id);
+        let generation = self.tree.next_generation();
+        let child = Child::Session(id.clone());
+        let deaths = self.deaths.get(&child).map_or(0, |(count, _)| *count);
+        let guard = ChildGuard::new(Arc::clone(&self.tree), child, generation);
+        let (tree, harness) = (Arc::clone(&self.tree), self.harnesses.get(index).cloned().flatten());
+        let session = id.clone();
+        let addr = SessionActor::start_in_arbiter(&self.arbiter(index), move |_| {
+            SessionActor::new(session, tree, guard, index, harness, deaths)
+        });
+        self.tree.enter(id.clone(), generation, addr.clone());
+        Some(addr)
+    }
+
+    /// Counts a death of a child; deaths with time between them are forgotten.
+    fn died(&mut self, child: &Child) {
+        self.restarts += 1;
+        let now = Instant::now();
+        self.deaths.retain(|_, (_, last)| now.duration_since(*last) < FORGET_DEATHS_AFTER);
+        let entry = self.deaths.entry(child.clone()).or_insert((0, now));
+        *entry = (entry.0 + 1, now);
+    }
+
+    fn children(&self) -> Vec<Recipient<Observe>> {
+        let mut all: Vec<Recipient<Observe>> = Vec::new();
+        all.extend(self.harnesses.iter().flatten().map(|a| a.clone().recipient()));
+        all.extend(self.sweeper.iter().map(|a| a.clone().recipient()));
+        all.extend(self.tree.sessions().into_iter().map(|(_, a)| a.recipient()));
+        all
+    }
+}
+
+impl Actor for TenantSupervisor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.set_mailbox_capacity(SUPERVISOR_MAILBOX);
+        self.tree.set_supervisor(ctx.address());
+        self.harnesses = vec![None; self.tree.config.arbiters.max(1)];
+        for index in 0..self.harnesses.len() {
+            self.start_harness(index);
+        }
+        self.start_sweeper();
+    }
+}
+
+impl Handler<StartSession> for TenantSupervisor {
+    type Result = MessageResult<StartSession>;
+
+    fn handle(&mut self, msg: StartSession, _ctx: &mut Self::Context) -> Self::Result {
+        MessageResult(self.start_session(&msg.id))
+    }
+}
+
+impl Handler<Gone> for TenantSupervisor {
+    type Result = ();
+
+    fn handle(&mut self, msg: Gone, _ctx: &mut Self::Context) {
+        if let Child::Session(id) = &msg.child {
+            let was_current = self.tree.leave(id, msg.generation);
+            if msg.clean || !was_current {
+                return;
+            }
+        }
+        if self.tree.is_closing() {
+            return;
+        }
+        tracing::error!(child = ?msg.child, generation = msg.generation, "an actor died and is started again");
+        self.died(&msg.child);
+        match msg.child {
+            Child::Session(id) => {
+                if let Some(addr) = self.start_session(&id) {
+                    addr.do_send(Wake);
+                }
+            }
+            Child::Harness(index) => {
+                // An old instance's end never replaces a newer one that lives.
+                if !self.harnesses.get(index).is_some_and(|h| h.as_ref().is_some_and(Addr::connected)) {
+                    self.start_harness(index);
+                }
+            }
+            Child::Sweeper => {
+                if !self.sweeper.as_ref().is_some_and(Addr::connected) {
+                    self.start_sweeper();
+                }
+            }
+        }
+    }
+}
+
+impl Handler<Offer> for TenantSupervisor {
+    type Result = ResponseFuture<Option<Addr<HarnessActor>>>;
+
+    fn handle(&mut self, msg: Offer, _ctx: &mut Self::Context) -> Self::Result {
+        let beside = self.harnesses.get(msg.arbiter).cloned().flatten().filter(Addr::connected);
+        let placed = self.broker.offer(msg.arbiter, beside);
+        Box::pin(async move { placed.await.ok() })
+    }
+}
+
+impl Handler<WakeSessions> for TenantSupervisor {
+    type Result = ();
+
+    fn handle(&mut self, msg: WakeSessions, _ctx: &mut Self::Context) {
+        for id in msg.sessions {
+            if let Some(addr) = self.start_session(&id) {
+                // A full mailbox has work before it that ends with a look at the session.
+                let _ = addr.try_send(Wake);
+            }
+        }
+    }
+}
+
+impl Handler<DrainAll> for TenantSupervisor {
+    type Result = ();
+
+    fn handle(&mut self, msg: DrainAll, ctx: &mut Self::Context) {
+        self.tree.close();
+        self.broker.close();
+        let waits: Vec<_> = self
+            .tree
+            .sessions()
+            .into_iter()
+            .map(|(_, addr)| {
+                let (done, idle) = oneshot::channel();
+                addr.do_send(Drain { done });
+                idle
+            })
+            .collect();
+        ctx.spawn(wrap_future::<_, Self>(join_all(waits)).map(|_, _, _| {
+            let _ = msg.done.send(());
+        }));
+    }
+}
+
+impl Handler<ObserveAll> for TenantSupervisor {
+    type Result = ResponseFuture<Vec<Json>>;
+
+    fn handle(&mut self, _msg: ObserveAll, _ctx: &mut Self::Context) -> Self::Result {
+        let own = json!({
+            "kind": "supervisor", "id": self.tree.tenant.as_str(),
+            "state": {
+                "sessionsInMemory": self.tree.sessions_in_memory(), "harnesses": self.harnesses.len(),
+                "queuedOffers": self.broker.queued(), "restarts": self.restarts,
+                "observedSessions": self.tree.feeds.observed_sessions(), "closing": self.tree.is_closing(),
+            },
+        });
+        let asked = self.children().into_iter().map(|child| timeout(OBSERVE_WITHIN, child.send(Observe)));
+        let asked = join_all(asked);
+        Box::pin(async move {
+            let mut all = vec![own];
+            all.extend(asked.await.into_iter().filter_map(|a| a.ok().and_then(Result::ok)));
+            all
+        })
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl Handler<crate::messages::Panic> for TenantSupervisor {
+    type Result = ();
+
+    #[allow(clippy::panic)]
+    fn handle(&mut self, _msg: crate::messages::Panic, _ctx: &mut Self::Context) {
+        panic!("a test asked the supervisor to panic");
+    }
+}

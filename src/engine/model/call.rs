@@ -16,6 +16,8 @@ use nylorun_actors::ports::engine::{AbortSignal, Preview};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::prompt::Prompt;
+
 /// One item of a prompt: `{kind: "instructions" | "message" | "tool-result" | "context", ...}`.
 pub type PromptItem = Arc<Json>;
 
@@ -24,7 +26,7 @@ pub type PromptItem = Arc<Json>;
 #[serde(rename_all = "camelCase")]
 pub struct ModelCall {
     /// Instructions, then the projected transcript, then runtime context.
-    pub prompt: Vec<PromptItem>,
+    pub prompt: Prompt,
     /// Tools on offer: `{name, description?, inputSchema}` each.
     pub tools: Vec<Arc<Json>>,
     /// The model asked for; the Tenant's when absent.
@@ -265,7 +267,7 @@ mod tests {
     #[test]
     fn a_call_leaves_out_what_it_does_not_say() {
         let call = ModelCall {
-            prompt: vec![],
+            prompt: Prompt::default(),
             tools: vec![],
             model: None,
             output_schema: None,

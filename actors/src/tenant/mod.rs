@@ -1,17 +1,39 @@
 //! The door for everybody outside the tree: what the API, the commands and the tests may ask of a Tenant.
 
+pub mod feeds;
+mod items;
+mod observer;
+mod root;
+pub mod tree;
+
 use std::sync::Arc;
+use std::time::Duration;
 
+use actix::Addr;
 use serde::Serialize;
+use tokio::sync::oneshot;
 
+pub use self::observer::Observer;
+
+use self::feeds::Feeds;
+use self::root::Root;
+use self::tree::Tree;
+use crate::messages::session::DoCommand;
+use crate::messages::supervisor::{DrainAll, ObserveAll, StartSession};
+use crate::model::canonical::manifest_hash;
 use crate::model::command::{Command, Receipt};
 use crate::model::ids::{AgentId, SessionId, TenantId, WorkerId};
 use crate::model::json::{Json, JsonMap, JsonText};
 use crate::model::session::SessionStatus;
 use crate::model::turn::YieldAfter;
-use crate::ports::store::{Page, StoreHandle};
+use crate::ports::store::{DefinitionRow, Page, Reads, StoreError, StoreHandle};
 use crate::ports::{Clock, Engine, Entropy};
-use crate::rules::Refusal;
+use crate::rules::commands::Prepared;
+use crate::rules::{Refusal, definitions, sessions};
+use crate::session::SessionActor;
+
+/// How often a session's actor is looked for before its caller is told to come back.
+const FIND_ATTEMPTS: usize = 50;
 
 /// Whose sessions a caller reaches (spec: http-api, section 3.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -263,64 +285,114 @@ pub struct TenantFigures {
 /// A running Tenant. Cheap to clone; lives as long as its tree.
 #[derive(Clone)]
 pub struct Tenant {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    id: TenantId,
-    ports: TenantPorts,
-    config: TenantConfig,
+    tree: Arc<Tree>,
+    root: Arc<Root>,
 }
 
 impl Tenant {
+    /// Starts the tree of the store's Tenant. Must be called on an actix arbiter.
+    ///
+    /// # Errors
+    /// The store's, when its Tenant cannot be read.
+    pub async fn start(config: TenantConfig, ports: TenantPorts) -> Result<Self, StoreError> {
+        let row = ports.store.read(|reads| reads.tenant()).await?;
+        let feeds = Arc::new(Feeds::default());
+        let listener = Arc::clone(&feeds);
+        ports.store.store().on_commit(Arc::new(move |events| listener.publish(events)));
+        let tree = Arc::new(Tree::new(row.id, ports, config, feeds));
+        let root = Root::start(Arc::clone(&tree));
+        Ok(Self { tree, root })
+    }
+
     /// The Tenant's id.
     #[must_use]
     pub fn id(&self) -> &TenantId {
-        &self.shared.id
+        &self.tree.tenant
     }
 
     /// Its store, for rules that need no actor (keys, settings, status).
     #[must_use]
     pub fn store(&self) -> &StoreHandle {
-        &self.shared.ports.store
+        &self.tree.ports.store
     }
 
     /// Its configuration.
     #[must_use]
     pub fn config(&self) -> &TenantConfig {
-        &self.shared.config
+        &self.tree.config
+    }
+
+    /// What it was given from outside.
+    #[must_use]
+    pub fn ports(&self) -> &TenantPorts {
+        &self.tree.ports
+    }
+
+    /// What its actors share; for tests that reach into the tree.
+    #[must_use]
+    pub fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+
+    /// Stops the tree: streams end, every advance is told `shutdown` and gives its lease back. Nothing is lost; whoever
+    /// opens the store next resumes. Answers when all are idle, or when the grace has passed.
+    pub async fn stop(&self) {
+        self.tree.close();
+        self.tree.feeds.end();
+        let grace =
+            Duration::from_millis(u64::try_from(self.tree.config.abort_grace_ms).unwrap_or(0) + 1_000);
+        let (done, drained) = oneshot::channel();
+        if let Some(supervisor) = self.tree.supervisor() {
+            supervisor.do_send(DrainAll { done });
+            if tokio::time::timeout(grace, drained).await.is_err() {
+                tracing::warn!("some advances did not stop in their grace and were abandoned");
+            }
+        }
+        self.root.stop();
     }
 
     /// Registers or replaces a definition. Existing sessions keep their pin.
     ///
     /// # Errors
     /// The store's.
-    pub async fn put_agent(&self, _put: PutAgent) -> Result<AgentView, Refusal> {
-        Err(Refusal::Closing)
+    pub async fn put_agent(&self, put: PutAgent) -> Result<AgentView, Refusal> {
+        let manifest = JsonText::of(&put.manifest);
+        let row = DefinitionRow {
+            id: put.id,
+            manifest_hash: manifest_hash(&put.manifest),
+            implementation_version: put.implementation_version,
+            plugin_roots: put.plugin_roots.as_ref().map(JsonText::of),
+        };
+        let (stored, text) = (row.clone(), manifest.clone());
+        self.store().tx(move |tx| definitions::put(tx, &stored, &text)).await?;
+        Ok(agent_view(row, manifest))
     }
 
     /// Definitions by id.
     ///
     /// # Errors
     /// The store's.
-    pub async fn agents(&self, _page: Page) -> Result<Vec<AgentView>, Refusal> {
-        Err(Refusal::Closing)
+    pub async fn agents(&self, page: Page) -> Result<Vec<AgentView>, Refusal> {
+        let rows = self.store().read(move |reads| definitions::list(reads, &page)).await?;
+        Ok(rows.into_iter().map(|(row, manifest)| agent_view(row, manifest)).collect())
     }
 
     /// Opens a session or re-attaches to it (spec: http-api, section 6.1, steps 5 to 13).
     ///
     /// # Errors
     /// As the section says.
-    pub async fn open_session(&self, _open: OpenSession, _reach: &Reach) -> Result<SessionView, Refusal> {
-        Err(Refusal::Closing)
+    pub async fn open_session(&self, open: OpenSession, reach: &Reach) -> Result<SessionView, Refusal> {
+        let reach = reach.clone();
+        self.store().tx(move |tx| sessions::open(tx, &open, &reach)).await
     }
 
     /// One session.
     ///
     /// # Errors
     /// [`Refusal::NotFound`], also when it is out of reach.
-    pub async fn session(&self, _id: &SessionId, _reach: &Reach) -> Result<SessionView, Refusal> {
-        Err(Refusal::Closing)
+    pub async fn session(&self, id: &SessionId, reach: &Reach) -> Result<SessionView, Refusal> {
+        let (id, reach) = (id.clone(), reach.clone());
+        self.store().read(move |reads| sessions::view(reads, &id, &reach)).await
     }
 
     /// Sessions by id. `page.after` is the last id of the page before.
@@ -329,24 +401,58 @@ impl Tenant {
     /// The store's.
     pub async fn sessions(
         &self,
-        _agent: Option<AgentId>,
-        _reach: &Reach,
-        _page: Page,
+        agent: Option<AgentId>,
+        reach: &Reach,
+        page: Page,
     ) -> Result<Vec<SessionSummary>, Refusal> {
-        Err(Refusal::Closing)
+        let reach = reach.clone();
+        let list = move |reads: &mut dyn Reads| sessions::list(reads, agent.as_ref(), &reach, &page);
+        Ok(self.store().read(list).await?)
     }
 
     /// Gives a session a command and answers after the commit that accepts it.
     ///
     /// # Errors
     /// As spec http-api, section 7 says.
-    pub async fn command(
-        &self,
-        _id: &SessionId,
-        _command: Command,
-        _reach: &Reach,
-    ) -> Result<Receipt, Refusal> {
-        Err(Refusal::Closing)
+    pub async fn command(&self, id: &SessionId, command: Command, reach: &Reach) -> Result<Receipt, Refusal> {
+        let prepared = Prepared::new(command);
+        for _ in 0..FIND_ATTEMPTS {
+            let Some(actor) = self.find(id).await? else { return Err(Refusal::Closing) };
+            let message = DoCommand { prepared: prepared.clone(), reach: reach.clone() };
+            // A closed mailbox means that the actor left memory before it saw the message.
+            if let Ok(answer) = actor.send(message).await {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Err(StoreError::Unavailable("the session's actor dies again and again".into()).into())
+    }
+
+    /// The actor of a session that exists. A session that does not exist costs no actor.
+    async fn find(&self, id: &SessionId) -> Result<Option<Addr<SessionActor>>, Refusal> {
+        if let Some(actor) = self.tree.session(id)
+            && actor.connected()
+        {
+            return Ok(Some(actor));
+        }
+        let wanted = id.clone();
+        let exists = self.store().read(move |r| Ok::<_, StoreError>(r.session(&wanted)?.is_some())).await?;
+        if !exists {
+            return Err(Refusal::not_found("session"));
+        }
+        for _ in 0..FIND_ATTEMPTS {
+            if self.tree.is_closing() {
+                return Ok(None);
+            }
+            if let Some(supervisor) = self.tree.supervisor()
+                && let Ok(found) = supervisor.send(StartSession { id: id.clone() }).await
+            {
+                return Ok(found);
+            }
+            // The supervisor itself died; its successor is started within moments.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(None)
     }
 
     /// History: events after `cursor` up to the tail seen now. `agent` filters by `payload.agent.path` or `.delegationId`.
@@ -355,27 +461,39 @@ impl Tenant {
     /// [`Refusal::NotFound`]; [`Refusal::Invalid`] for a cursor of something else.
     pub async fn items(
         &self,
-        _id: &SessionId,
-        _reach: &Reach,
-        _cursor: Option<&str>,
-        _agent: Option<&str>,
-        _limit: Option<usize>,
+        id: &SessionId,
+        reach: &Reach,
+        cursor: Option<&str>,
+        agent: Option<&str>,
+        limit: Option<usize>,
     ) -> Result<Items, Refusal> {
-        Err(Refusal::Closing)
+        let request = items::Request {
+            session: id.clone(),
+            reach: reach.clone(),
+            cursor: cursor.filter(|c| !c.is_empty()).map(str::to_owned),
+            agent: agent.map(str::to_owned),
+            limit,
+        };
+        items::read(self.store(), request).await
     }
 
     /// Replay and live in one stream, from after `cursor` (an empty or absent one: from 0).
     ///
     /// # Errors
-    /// As [`Tenant::items`].
+    /// As [`Tenant::items`]; [`Refusal::Closing`] when the Tenant closes or too many observe the session.
     pub async fn observe(
         &self,
-        _id: &SessionId,
-        _reach: &Reach,
-        _cursor: Option<&str>,
-        _previews: bool,
+        id: &SessionId,
+        reach: &Reach,
+        cursor: Option<&str>,
+        previews: bool,
     ) -> Result<Observer, Refusal> {
-        Err(Refusal::Closing)
+        let next = items::after(id, cursor)?;
+        let (wanted, reach) = (id.clone(), reach.clone());
+        self.store().read(move |reads| sessions::reachable(reads, &wanted, &reach).map(|_| ())).await?;
+        // The place at the ring is taken before the record is read, so nothing falls between the two.
+        let feed = self.tree.feeds.subscribe(id).ok_or(Refusal::Closing)?;
+        Ok(Observer::new(self.store().clone(), id.clone(), feed, next, previews))
     }
 
     /// Figures for status pages.
@@ -383,21 +501,29 @@ impl Tenant {
     /// # Errors
     /// The store's.
     pub async fn figures(&self) -> Result<TenantFigures, Refusal> {
-        Err(Refusal::Closing)
+        let counts = self.store().read(|reads| reads.counts()).await?;
+        Ok(TenantFigures {
+            counts,
+            harnesses_connected: 1,
+            harness_workspace: false,
+            accepting: !self.tree.is_closing(),
+        })
     }
 
     /// The observable state of every actor: `[{kind, id, state: {…}}]`.
     pub async fn actors(&self) -> Vec<Json> {
-        Vec::new()
+        match self.tree.supervisor() {
+            Some(supervisor) => supervisor.send(ObserveAll).await.unwrap_or_default(),
+            None => Vec::new(),
+        }
     }
 }
 
-/// One observer of one session.
-pub struct Observer;
-
-impl Observer {
-    /// The next thing to show; `None` ends the stream (session gone, Tenant closing).
-    pub async fn next(&mut self) -> Option<Observed> {
-        None
+fn agent_view(row: DefinitionRow, manifest: JsonText) -> AgentView {
+    AgentView {
+        id: row.id,
+        manifest,
+        manifest_hash: row.manifest_hash,
+        implementation_version: row.implementation_version,
     }
 }

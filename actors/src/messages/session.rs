@@ -1,0 +1,107 @@
+//! What a [`SessionActor`](crate::session::SessionActor) is told.
+
+use std::sync::Arc;
+
+use actix::Message;
+use tokio::sync::oneshot;
+
+use crate::model::command::Receipt;
+use crate::model::effect::EffectIntent;
+use crate::model::ids::{EffectId, RunId};
+use crate::model::transcript::Entry;
+use crate::model::turn::{AbortKind, TurnOutput};
+use crate::ports::engine::{ApiError, EffectReport, IntentAnswer, OutcomeAnswer};
+use crate::rules::Refusal;
+use crate::rules::commands::Prepared;
+use crate::tenant::Reach;
+
+/// A client's command. Answered after the commit that accepts it.
+#[derive(Debug, Message)]
+#[rtype(result = "Result<Receipt, Refusal>")]
+pub struct DoCommand {
+    /// The command, ready to apply.
+    pub prepared: Prepared,
+    /// Whose sessions the caller reaches.
+    pub reach: Reach,
+}
+
+/// There may be work: look at the session. Merges with an advance that runs.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Wake;
+
+/// `effect.intent` of a run.
+#[derive(Debug, Message)]
+#[rtype(result = "Result<IntentAnswer, ApiError>")]
+pub struct Intend {
+    /// Which run.
+    pub run: RunId,
+    /// What it is about to do.
+    pub intent: EffectIntent,
+    /// Hash of the full request.
+    pub hash: String,
+}
+
+/// `effect.outcome` of a run.
+#[derive(Debug, Message)]
+#[rtype(result = "Result<OutcomeAnswer, ApiError>")]
+pub struct Report {
+    /// Which run.
+    pub run: RunId,
+    /// Which effect.
+    pub effect: EffectId,
+    /// What it came to.
+    pub report: EffectReport,
+}
+
+/// `transcript.read` of a run.
+#[derive(Debug, Message)]
+#[rtype(result = "Result<Arc<Vec<Entry>>, ApiError>")]
+pub struct ReadTranscript {
+    /// Which run.
+    pub run: RunId,
+}
+
+/// `lease.renew` of a run; `false` tells the harness that the lease is lost.
+#[derive(Debug, Message)]
+#[rtype(result = "Result<bool, ApiError>")]
+pub struct RenewLease {
+    /// Which run.
+    pub run: RunId,
+}
+
+/// The output of a run. Answered after it is settled, with the transcript's cursor where it was kept.
+#[derive(Debug, Message)]
+#[rtype(result = "Result<Option<i64>, ApiError>")]
+pub struct Output {
+    /// The output; names its run.
+    pub output: TurnOutput,
+}
+
+/// `lease.release` of a run: nothing to settle.
+#[derive(Debug, Message)]
+#[rtype(result = "Result<(), ApiError>")]
+pub struct ReleaseRun {
+    /// Which run.
+    pub run: RunId,
+    /// `shutdown` or `ownership.lost`.
+    pub reason: AbortKind,
+}
+
+/// A run is gone without an output: its harness died, its engine panicked, its connection closed.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct RunLost {
+    /// Which run.
+    pub run: RunId,
+    /// In words, for the log.
+    pub why: String,
+}
+
+/// Stop working: abort what runs with `shutdown`, take nothing new, answer when the lease is given back.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Drain {
+    /// Answered when idle.
+    pub done: oneshot::Sender<()>,
+}

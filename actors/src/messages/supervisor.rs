@@ -1,0 +1,69 @@
+//! What the [`TenantSupervisor`](crate::supervisor::TenantSupervisor) is told.
+
+use actix::{Addr, Message};
+use tokio::sync::oneshot;
+
+use crate::harness::HarnessActor;
+use crate::model::Json;
+use crate::model::ids::SessionId;
+use crate::session::SessionActor;
+
+/// Which child.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Child {
+    /// A session's actor.
+    Session(SessionId),
+    /// The in-process harness of an arbiter.
+    Harness(usize),
+    /// The sweeper.
+    Sweeper,
+}
+
+/// A session is needed: find its actor or start one.
+#[derive(Debug, Message)]
+#[rtype(result = "Option<Addr<SessionActor>>")]
+pub struct StartSession {
+    /// Which.
+    pub id: SessionId,
+}
+
+/// A child has left memory, orderly or not. Sent by the guard that every child holds.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Gone {
+    /// Which.
+    pub child: Child,
+    /// Which instance of it: an old one never cleans up a newer one.
+    pub generation: u64,
+    /// Whether it stopped by itself in order.
+    pub clean: bool,
+}
+
+/// A segment looks for a harness. Answered when one takes it; waits as long as there is none.
+#[derive(Debug, Message)]
+#[rtype(result = "Option<Addr<HarnessActor>>")]
+pub struct Offer {
+    /// The arbiter that the session lives on.
+    pub arbiter: usize,
+}
+
+/// Sessions that the sweeper found work for.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct WakeSessions {
+    /// Which.
+    pub sessions: Vec<SessionId>,
+}
+
+/// Stop the Tenant: no new work, every advance aborted with `shutdown`; answers when all are idle.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct DrainAll {
+    /// Answered when done.
+    pub done: oneshot::Sender<()>,
+}
+
+/// The observable states of all actors below.
+#[derive(Debug, Message)]
+#[rtype(result = "Vec<Json>")]
+pub struct ObserveAll;

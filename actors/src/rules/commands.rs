@@ -1,0 +1,299 @@
+//! Commands: one transaction each, replayed by key (spec: durability, section 5; http-api, section 7).
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::event::{payload_text, write};
+use super::sessions::reachable;
+use super::{Refusal, definitions};
+use crate::model::canonical::{canonical, sha256_hex};
+use crate::model::checkpoint::{Checkpoint, ENGINE_VERSION};
+use crate::model::command::{Command, CommandBody, MessageInput, MessagePart, Receipt};
+use crate::model::effect::EffectStatus;
+use crate::model::event::{EventKind, cursor};
+use crate::model::ids::{SessionId, TurnId};
+use crate::model::json::{Json, JsonMap, JsonText};
+use crate::model::manifest;
+use crate::model::session::{SessionDoc, SessionHead, SessionStatus};
+use crate::ports::store::{CommandRow, StoreError, StoreResult, Tx};
+use crate::tenant::Reach;
+
+/// A command with everything that can be computed before its transaction.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    command: Arc<Command>,
+    digest: String,
+    payload: JsonText,
+    variant: Option<(String, JsonText)>,
+}
+
+impl Prepared {
+    /// Computes digest, payload and variant hash.
+    #[must_use]
+    pub fn new(command: Command) -> Self {
+        let mut identity = command.sent.clone();
+        identity.remove("requestId");
+        let digest = sha256_hex(canonical(&Json::Object(identity)).as_bytes());
+        let payload = payload_text(&command.sent);
+        let variant = match &command.body {
+            CommandBody::Message { manifest: Some(manifest), .. } => {
+                Some((crate::model::canonical::manifest_hash(manifest), JsonText::of(manifest)))
+            }
+            _ => None,
+        };
+        Self { command: Arc::new(command), digest, payload, variant }
+    }
+}
+
+/// What an accepted command asks of the session's actor after its commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AfterCommand {
+    /// A replay: nothing changed.
+    Replayed,
+    /// There is work: advance.
+    Wake,
+    /// The turn was cancelled: stop a run of it.
+    Cancelled(Option<TurnId>),
+}
+
+/// Applies a command.
+///
+/// # Errors
+/// As section 7 says. Nothing is written then.
+pub fn apply(
+    tx: &mut dyn Tx,
+    session: &SessionId,
+    prepared: &Prepared,
+    reach: &Reach,
+) -> Result<(Receipt, AfterCommand), Refusal> {
+    let command = &prepared.command;
+    let head = reachable(tx, session, reach)?;
+    let has_variant = prepared.variant.is_some();
+    if has_variant && matches!(reach, Reach::Person { token: true, .. }) {
+        return Err(Refusal::Forbidden("A token may not bring a manifest for the turn".into()));
+    }
+    if let Some(row) = tx.command(session, &command.idempotency_key)? {
+        if row.digest != prepared.digest {
+            return Err(Refusal::conflict("The idempotency key was used for another command"));
+        }
+        let receipt = row.response.decode().map_err(|e| StoreError::Corrupt(e.to_string()))?;
+        return Ok((receipt, AfterCommand::Replayed));
+    }
+    let doc = tx.session_doc(session)?.unwrap_or_default();
+    let (turn, seq, after) = match &command.body {
+        CommandBody::Message { input, .. } => message(tx, head, doc, prepared, input)?,
+        CommandBody::Approve { interaction_id, approved } => {
+            let input = json!({ "kind": "approve", "interactionId": interaction_id, "approved": approved });
+            answer(tx, head, doc, prepared, interaction_id, "approval", input)?
+        }
+        CommandBody::Respond { interaction_id, value } => {
+            let input = json!({ "kind": "respond", "interactionId": interaction_id, "value": value });
+            answer(tx, head, doc, prepared, interaction_id, "response", input)?
+        }
+        CommandBody::Cancel { reason } => cancel(tx, head, doc, reason.as_deref())?,
+    };
+    let receipt = Receipt {
+        status: "accepted".into(),
+        turn_id: turn.map(|t| t.to_string()),
+        cursor: Some(cursor(session, seq)),
+        request_id: command.request_id.clone(),
+    };
+    let row = CommandRow { digest: prepared.digest.clone(), response: JsonText::of(&receipt) };
+    tx.put_command(session, &command.idempotency_key, &row)?;
+    Ok((receipt, after))
+}
+
+type Applied = Result<(Option<TurnId>, i64, AfterCommand), Refusal>;
+
+fn message(
+    tx: &mut dyn Tx,
+    head: SessionHead,
+    mut doc: SessionDoc,
+    prepared: &Prepared,
+    input: &MessageInput,
+) -> Applied {
+    if !head.status.accepts_message() {
+        return Err(Refusal::Conflict {
+            message: "The session has active or unresolved work".into(),
+            active_turn: head.active_turn_id,
+            details: None,
+        });
+    }
+    let input = execution_input(input)?;
+    let hash = match &prepared.variant {
+        Some((hash, text)) => {
+            check_variant(tx, &head, text)?;
+            tx.put_manifest(hash, text)?;
+            if *hash != head.manifest_hash && !doc.variants.contains(hash) {
+                doc.variants.push(hash.clone());
+            }
+            hash.clone()
+        }
+        None => head.manifest_hash.clone(),
+    };
+    let turn = TurnId::from(tx.uuid());
+    let pin = tx.session_pin(&head.id)?.unwrap_or_default();
+    let checkpoint = Checkpoint {
+        version: 1,
+        engine_version: ENGINE_VERSION.into(),
+        manifest_hash: hash.clone(),
+        session_id: head.id.clone(),
+        turn_id: turn.clone(),
+        segment: 0,
+        input,
+        state: None,
+        info: pin.info.as_ref().and_then(|t| t.decode().ok()),
+    };
+    rebase(&mut doc, &hash, &head.manifest_hash)?;
+    doc.turn_start_state = doc.state.clone();
+    doc.checkpoint = Some(JsonText::of(&checkpoint));
+    doc.history_from = doc.history_snapshot.or(doc.history_from);
+    doc.waits = None;
+    doc.error = None;
+    tx.put_session_doc(&head.id, &doc)?;
+    tx.put_status(&head.id, SessionStatus::Runnable, Some(&turn), head.last_turn_id.as_ref())?;
+    let seq = tx.event(&head.id, Some(&turn), EventKind::CommandMessage, prepared.payload.as_str())?;
+    tx.put_wake(&head.id, "message", Some(&format!("message:{turn}:0")))?;
+    Ok((Some(turn), seq, AfterCommand::Wake))
+}
+
+/// How a message reaches the engine (spec: engine, section 3.2).
+fn execution_input(input: &MessageInput) -> Result<Json, Refusal> {
+    Ok(match input {
+        MessageInput::Content(text) => Json::String(text.clone()),
+        MessageInput::Data(Json::String(text)) => Json::String(text.clone()),
+        MessageInput::Data(other) => Json::String(crate::model::json::encode(other)),
+        MessageInput::Parts(parts) => {
+            let content = parts
+                .iter()
+                .map(|part| match part {
+                    MessagePart::Text(text) => Ok(json!({ "type": "text", "text": text })),
+                    MessagePart::File { .. } => Err(Refusal::not_found("artifact")),
+                })
+                .collect::<Result<Vec<_>, _>>()?;
+            json!({ "content": content })
+        }
+    })
+}
+
+fn check_variant(tx: &mut dyn Tx, head: &SessionHead, text: &JsonText) -> Result<(), Refusal> {
+    let corrupt = |e: serde_json::Error| StoreError::Corrupt(e.to_string());
+    let pinned: Json = definitions::manifest(tx, &head.manifest_hash)?.decode().map_err(corrupt)?;
+    let candidate: Json = text.decode().map_err(corrupt)?;
+    if manifest::is_variant(&candidate, &pinned) {
+        Ok(())
+    } else {
+        Err(Refusal::invalid("manifest is not a variant of the session's pinned manifest"))
+    }
+}
+
+/// Moves a state that names the pin or a known variant onto the turn's manifest.
+fn rebase(doc: &mut SessionDoc, hash: &str, pin: &str) -> Result<(), Refusal> {
+    let Some(text) = &doc.state else { return Ok(()) };
+    if doc.variants.is_empty() {
+        return Ok(());
+    }
+    let mut state: JsonMap = text.decode().map_err(|e| StoreError::Corrupt(e.to_string()))?;
+    let known = match state.get("manifestHash").and_then(Json::as_str) {
+        Some(of) => of != hash && (of == pin || doc.variants.iter().any(|v| v == of)),
+        None => false,
+    };
+    if known {
+        state.insert("manifestHash".into(), json!(hash));
+        doc.state = Some(JsonText::of(&state));
+    }
+    Ok(())
+}
+
+fn answer(
+    tx: &mut dyn Tx,
+    head: SessionHead,
+    mut doc: SessionDoc,
+    prepared: &Prepared,
+    interaction: &str,
+    kind: &str,
+    input: Json,
+) -> Applied {
+    let (SessionStatus::Paused, Some(turn)) = (head.status, head.active_turn_id.clone()) else {
+        return Err(Refusal::Conflict {
+            message: "The session does not wait for an answer".into(),
+            active_turn: head.active_turn_id,
+            details: None,
+        });
+    };
+    let waits: Vec<Json> = doc.waits.as_ref().and_then(|t| t.decode().ok()).unwrap_or_default();
+    let open = waits.iter().find(|w| w["interaction"]["id"] == *interaction);
+    let is_approval = |w: &Json| w["interaction"]["kind"] == "approval";
+    match open {
+        None => return Err(Refusal::conflict("No such interaction is pending")),
+        Some(wait) if is_approval(wait) != (kind == "approval") => {
+            return Err(Refusal::conflict(
+                "The interaction is of another kind: approvals take approve, questions take respond",
+            ));
+        }
+        Some(_) => {}
+    }
+    let corrupt = |e: serde_json::Error| StoreError::Corrupt(e.to_string());
+    let text = doc
+        .checkpoint
+        .as_ref()
+        .ok_or_else(|| StoreError::Corrupt("a paused turn has no checkpoint".into()))?;
+    let mut checkpoint: Checkpoint = text.decode().map_err(corrupt)?;
+    checkpoint.segment += 1;
+    checkpoint.input = input;
+    doc.checkpoint = Some(JsonText::of(&checkpoint));
+    doc.waits = None;
+    tx.put_session_doc(&head.id, &doc)?;
+    tx.put_status(&head.id, SessionStatus::Runnable, Some(&turn), head.last_turn_id.as_ref())?;
+    let (kind, reason) = match &prepared.command.body {
+        CommandBody::Approve { .. } => (EventKind::CommandApprove, "approve"),
+        _ => (EventKind::CommandRespond, "respond"),
+    };
+    let seq = tx.event(&head.id, Some(&turn), kind, prepared.payload.as_str())?;
+    tx.put_wake(&head.id, reason, Some(&format!("{reason}:{turn}:{}", checkpoint.segment)))?;
+    Ok((Some(turn), seq, AfterCommand::Wake))
+}
+
+fn cancel(tx: &mut dyn Tx, head: SessionHead, mut doc: SessionDoc, reason: Option<&str>) -> Applied {
+    let turn = head.active_turn_id.clone();
+    if let Some(turn) = &turn {
+        give_up_effects(tx, &head.id, turn, "the turn was cancelled while this was in flight")?;
+    }
+    let mut payload = JsonMap::new();
+    if let Some(reason) = reason {
+        payload.insert("reason".into(), json!(reason));
+    }
+    let seq = write(tx, &head.id, turn.as_ref(), EventKind::TurnCancelled, &payload)?;
+    if let Some(turn) = &turn {
+        tx.slim_model_effects(&head.id, turn)?;
+        doc.state = doc.turn_start_state.clone();
+        doc.history_snapshot = doc.history_from;
+    }
+    doc.checkpoint = None;
+    doc.waits = None;
+    doc.error = None;
+    tx.put_session_doc(&head.id, &doc)?;
+    tx.put_status(&head.id, SessionStatus::Cancelled, None, turn.as_ref().or(head.last_turn_id.as_ref()))?;
+    Ok((None, seq, AfterCommand::Cancelled(turn)))
+}
+
+/// Effects of a turn that ends: what is in flight becomes `uncertain`, what waits is cancelled.
+pub(super) fn give_up_effects(
+    tx: &mut dyn Tx,
+    session: &SessionId,
+    turn: &TurnId,
+    text: &str,
+) -> StoreResult<()> {
+    let open =
+        tx.open_effects(session, &[EffectStatus::Invoking, EffectStatus::Pending, EffectStatus::Queued])?;
+    for effect in open.iter().filter(|e| e.turn_id == *turn) {
+        match effect.status {
+            EffectStatus::Invoking => {
+                tx.settle_effect(&effect.id, EffectStatus::Uncertain, None, Some(text))?;
+            }
+            _ => tx.settle_effect(&effect.id, EffectStatus::Cancelled, None, None)?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! How a run ends without being asked: cancel, deadline, watchdog, loss, drain.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::fut::wrap_future;
+use actix::prelude::*;
+
+use super::run::persist;
+use super::{Advance, SessionActor};
+use crate::messages::harness::{CancelRun, DropRun};
+use crate::messages::session::{Drain, RunLost};
+use crate::model::ids::{RunId, TurnId};
+use crate::model::turn::{Abort, AbortKind};
+use crate::rules::RunRefusal;
+use crate::rules::advance::{LostRun, Segment, lose_run};
+use crate::rules::ownership;
+use crate::rules::settle::{PreparedOutput, SettleScope, settle};
+
+/// Pause before a lost segment is tried again, growing with attempts that record nothing new, ms.
+const RETRY_MS: u64 = 100;
+
+impl SessionActor {
+    /// Watches the held run: its lease must be renewed, and it has a deadline.
+    pub(super) fn watch(&mut self, ctx: &mut Context<Self>) {
+        let deadline = self.tree.config.advance_deadline_ms;
+        let lease = self.tree.config.owner_lease_ms;
+        let Advance::Held(held) = &mut self.state else { return };
+        let age = i64::try_from(held.began.elapsed().as_millis()).unwrap_or(i64::MAX);
+        // The lease's end is on the store's clock; a look every lease (and at the deadline) finds it in time.
+        let next = (deadline - age).clamp(1, lease.max(1));
+        let run = held.run.clone();
+        let timer =
+            ctx.run_later(Duration::from_millis(u64::try_from(next).unwrap_or(1)), move |act, ctx| {
+                act.look(&run, ctx);
+            });
+        held.timer = Some(timer);
+    }
+
+    fn look(&mut self, run: &RunId, ctx: &mut Context<Self>) {
+        let now = self.tree.ports.clock.now();
+        let deadline = self.tree.config.advance_deadline_ms;
+        let Advance::Held(held) = &self.state else { return };
+        if held.run != *run || held.abort.is_some() {
+            return;
+        }
+        let age = i64::try_from(held.began.elapsed().as_millis()).unwrap_or(i64::MAX);
+        if age >= deadline {
+            let text = format!("the segment ran longer than {} s", deadline / 1000);
+            self.abort_run(run, AbortKind::Deadline, &text, ctx);
+        } else if now >= held.expires_at {
+            tracing::warn!(session = %self.id, run = %run, "a held run's lease lapsed: its harness does not renew it");
+            self.abort_run(run, AbortKind::OwnershipLost, "the lease lapsed", ctx);
+            let run = run.clone();
+            self.lost(&run, "its harness did not renew the lease", ctx);
+        } else {
+            self.watch(ctx);
+        }
+    }
+
+    /// Tells a run to stop and gives it a grace; past that it is abandoned and the epoch fences what it still says.
+    pub(super) fn abort_run(&mut self, run: &RunId, kind: AbortKind, text: &str, ctx: &mut Context<Self>) {
+        let grace = self.tree.config.abort_grace_ms;
+        let Advance::Held(held) = &mut self.state else { return };
+        if held.run != *run || held.abort.as_ref().is_some_and(|a| a.kind == AbortKind::Cancel) {
+            return;
+        }
+        let abort = Abort { kind, message: text.to_owned() };
+        held.abort = Some(abort.clone());
+        // Rare control: one for each run and reason.
+        held.harness.do_send(CancelRun { run: run.clone(), abort });
+        let run = run.clone();
+        ctx.run_later(Duration::from_millis(u64::try_from(grace).unwrap_or(1)), move |act, ctx| {
+            act.abandon(&run, ctx);
+        });
+    }
+
+    fn abandon(&mut self, run: &RunId, ctx: &mut Context<Self>) {
+        let Advance::Held(held) = &self.state else { return };
+        if held.run != *run {
+            return;
+        }
+        tracing::warn!(session = %self.id, run = %run, "a run did not stop in its grace and was abandoned");
+        held.harness.do_send(DropRun { run: run.clone() });
+        self.lost(run, "it did not stop when it was told to", ctx);
+    }
+
+    /// The session's turn was cancelled and committed as such: stop a run of it.
+    pub(super) fn turn_was_cancelled(&mut self, turn: Option<&TurnId>, ctx: &mut Context<Self>) {
+        // The fold has a revert to read; it does so at the next take.
+        if let Advance::Held(held) = &self.state
+            && Some(&held.scope.turn) == turn
+        {
+            let run = held.run.clone();
+            self.abort_run(&run, AbortKind::Cancel, "the turn was cancelled", ctx);
+        }
+    }
+
+    /// The run is gone: mark what was in flight, release, look again.
+    pub(super) fn lost(&mut self, run: &RunId, why: &str, ctx: &mut Context<Self>) {
+        let Advance::Held(held) = &mut self.state else { return };
+        if held.run != *run {
+            return;
+        }
+        if let Some(timer) = held.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        let (epoch, turn) = (held.scope.epoch, held.scope.turn.clone());
+        tracing::warn!(session = %self.id, turn = %turn, run = %run, epoch, why, "a run was lost");
+        self.state = Advance::Releasing { epoch };
+        self.attempts = self.attempts.saturating_add(1);
+        let (store, id) = (self.tree.ports.store.clone(), self.id.clone());
+        let (worker, model) = (self.tree.config.worker.clone(), self.tree.config.model_on_crash);
+        let releasing =
+            async move { persist(&store, None, move |tx| lose_run(tx, &id, &worker, epoch, model)).await };
+        ctx.spawn(wrap_future::<_, Self>(releasing).map(|result, act, ctx| match result {
+            Ok(LostRun::Resume) if act.attempts <= 1 => {
+                act.wake_again = true;
+                act.idle(ctx);
+            }
+            Ok(LostRun::Resume) => {
+                let delay = RETRY_MS << act.attempts.min(6);
+                act.wake_later(delay, "a pause before the segment is tried again", ctx);
+            }
+            Ok(LostRun::Stop) | Err(RunRefusal::OwnershipLost(_)) => act.idle(ctx),
+            Err(error) => {
+                tracing::error!(session = %act.id, %error, "a lost run could not be released; its lease lapses");
+                act.wake_again = true;
+                act.idle(ctx);
+            }
+        }));
+    }
+
+    /// Gives the lease back with nothing settled; the session stays `running` for whoever takes it next.
+    pub(super) fn give_back(&mut self, epoch: i64, ctx: &mut Context<Self>) {
+        self.state = Advance::Releasing { epoch };
+        let (store, id) = (self.tree.ports.store.clone(), self.id.clone());
+        let worker = self.tree.config.worker.clone();
+        let releasing = async move { store.tx(move |tx| ownership::release(tx, &id, &worker, epoch)).await };
+        ctx.spawn(wrap_future::<_, Self>(releasing).map(|result, act, ctx| {
+            if let Err(error) = result {
+                tracing::warn!(session = %act.id, %error, "a lease could not be released; it lapses by itself");
+            }
+            act.idle(ctx);
+        }));
+    }
+
+    /// The segment cannot start: the turn fails with words, and the lease goes back.
+    pub(super) fn fail_turn(&mut self, segment: &Segment, text: &str, ctx: &mut Context<Self>) {
+        let epoch = segment.epoch;
+        tracing::error!(session = %self.id, turn = %segment.turn_id, epoch, error = text, "a segment could not start");
+        self.state = Advance::Releasing { epoch };
+        self.folded = None;
+        let scope = Arc::new(SettleScope {
+            session: self.id.clone(),
+            turn: segment.turn_id.clone(),
+            epoch,
+            worker: self.tree.config.worker.clone(),
+        });
+        let prepared = Arc::new(PreparedOutput::thrown(text));
+        let store = self.tree.ports.store.clone();
+        let failing = async move { persist(&store, None, move |tx| settle(tx, &scope, &prepared)).await };
+        ctx.spawn(wrap_future::<_, Self>(failing).map(|result, act, ctx| {
+            if let Err(error) = result {
+                tracing::error!(session = %act.id, %error, "a turn could not be failed");
+            }
+            act.attempts = 0;
+            act.idle(ctx);
+        }));
+    }
+
+    /// The Tenant closes: the run is told `shutdown`, gives its lease back and is resumed by the next process.
+    pub(super) fn abort_for_drain(&mut self, ctx: &mut Context<Self>) {
+        if let Advance::Held(held) = &self.state {
+            let run = held.run.clone();
+            self.abort_run(&run, AbortKind::Shutdown, "the Runtime is stopping", ctx);
+        }
+    }
+}
+
+impl Handler<RunLost> for SessionActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: RunLost, ctx: &mut Self::Context) {
+        self.lost(&msg.run, &msg.why, ctx);
+    }
+}
+
+impl Handler<Drain> for SessionActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: Drain, ctx: &mut Self::Context) {
+        self.draining.push(msg.done);
+        match self.state {
+            Advance::Idle | Advance::Waiting { .. } => self.answer_drains(),
+            Advance::Held(_) => self.abort_for_drain(ctx),
+            _ => {}
+        }
+    }
+}

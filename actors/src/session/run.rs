@@ -1,0 +1,356 @@
+//! What a held run asks of its session, and how it ends with an output.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::fut::wrap_future;
+use actix::prelude::*;
+
+use super::{Advance, Held, SessionActor};
+use crate::limits::FOLD_SNAPSHOT_EDITS;
+use crate::messages::session::{Intend, Output, ReadTranscript, ReleaseRun, RenewLease, Report};
+use crate::model::effect::EffectKind;
+use crate::model::ids::RunId;
+use crate::model::session::SessionStatus;
+use crate::model::transcript::{Edit, Entry, FoldStep};
+use crate::model::turn::{AbortKind, OutputStatus};
+use crate::ports::engine::{ApiCode, ApiError, EffectReport, IntentAnswer, OutcomeAnswer};
+use crate::ports::store::{StoreError, StoreHandle, Tx};
+use crate::rules::RunRefusal;
+use crate::rules::effects::{self, PreparedIntent, PreparedValue};
+use crate::rules::ownership;
+use crate::rules::settle::{self, PreparedOutput, SettleScope, Settled};
+
+/// How long an intent is tried again while the store refuses it in passing, ms.
+const INTENT_PATIENCE_MS: u64 = 10_000;
+
+/// Runs a transaction made for a run; a refusal that may pass is tried again for as long as `patience` says.
+pub(super) async fn persist<T, F>(store: &StoreHandle, patience: Option<u64>, run: F) -> Result<T, RunRefusal>
+where
+    F: Fn(&mut dyn Tx) -> Result<T, RunRefusal> + Send + Sync + Clone + 'static,
+    T: Send + 'static,
+{
+    let (mut waited, mut delay) = (0, 25);
+    loop {
+        let attempt = run.clone();
+        match store.tx(move |tx| attempt(tx)).await {
+            Err(RunRefusal::Store(error))
+                if (error.is_passing() || error == StoreError::Full)
+                    && patience.is_none_or(|limit| waited < limit) =>
+            {
+                tracing::warn!(%error, retry_in_ms = delay, "the store refused a run's write; trying again");
+                tokio::time::sleep(Duration::from_millis(delay)).await;
+                waited += delay;
+                delay = (delay * 2).min(2_000);
+            }
+            result => return result,
+        }
+    }
+}
+
+pub(super) fn refused(refusal: RunRefusal) -> ApiError {
+    let code = match &refusal {
+        RunRefusal::OwnershipLost(_) => ApiCode::OwnershipLost,
+        RunRefusal::TurnCancelled => ApiCode::TurnCancelled,
+        RunRefusal::EffectDrift(_) => ApiCode::EffectDrift,
+        RunRefusal::Invalid(_) => ApiCode::Invalid,
+        RunRefusal::Store(_) => ApiCode::Internal,
+    };
+    ApiError::new(code, refusal.to_string())
+}
+
+fn not_held() -> ApiError {
+    ApiError::new(ApiCode::RunNotHeld, "this session holds no such run")
+}
+
+impl SessionActor {
+    fn held(&mut self, run: &RunId) -> Result<&mut Held, ApiError> {
+        match &mut self.state {
+            Advance::Held(held) if held.run == *run => Ok(held),
+            _ => Err(not_held()),
+        }
+    }
+
+    /// After a run's request: an epoch that moved on ends the run here.
+    fn after<T>(&mut self, run: &RunId, result: &Result<T, ApiError>, ctx: &mut Context<Self>) {
+        if matches!(result, Err(error) if error.code == ApiCode::OwnershipLost) {
+            self.abort_run(run, AbortKind::OwnershipLost, "the lease was lost", ctx);
+        }
+    }
+}
+
+impl Handler<Intend> for SessionActor {
+    type Result = ResponseActFuture<Self, Result<IntentAnswer, ApiError>>;
+
+    fn handle(&mut self, msg: Intend, _ctx: &mut Self::Context) -> Self::Result {
+        let Intend { run, intent, hash } = msg;
+        let held = match self.held(&run) {
+            Ok(held) => held,
+            Err(error) => return Box::pin(fut::ready(Err(error))),
+        };
+        if let Some(abort) = &held.abort {
+            let code =
+                if abort.kind == AbortKind::Cancel { ApiCode::TurnCancelled } else { ApiCode::Internal };
+            return Box::pin(fut::ready(Err(ApiError::new(code, abort.message.clone()))));
+        }
+        let by_harness = intent.kind == EffectKind::Tool
+            && intent.tool_name.as_ref().is_some_and(|name| held.harness_tools.contains(name));
+        let scope = held.scope.clone();
+        let kind = intent.kind;
+        let prepared = match PreparedIntent::new(&scope, intent, hash, by_harness) {
+            Ok(prepared) => prepared,
+            Err(refusal) => return Box::pin(fut::ready(Err(refused(refusal)))),
+        };
+        let id = prepared.id().clone();
+        held.facts.insert(id.clone(), prepared.facts());
+        held.in_flight.insert(id.clone(), kind);
+        let store = self.tree.ports.store.clone();
+        let intending = async move {
+            let (scope, prepared) = (Arc::new(scope), Arc::new(prepared));
+            persist(&store, Some(INTENT_PATIENCE_MS), move |tx| effects::intend(tx, &scope, &prepared)).await
+        };
+        Box::pin(wrap_future::<_, Self>(intending).map(move |result, act, ctx| {
+            let result = result.map_err(refused);
+            if !matches!(result, Ok(IntentAnswer::Execute { .. } | IntentAnswer::Pending))
+                && let Ok(held) = act.held(&run)
+            {
+                held.in_flight.remove(&id);
+            }
+            act.after(&run, &result, ctx);
+            result
+        }))
+    }
+}
+
+impl Handler<Report> for SessionActor {
+    type Result = ResponseActFuture<Self, Result<OutcomeAnswer, ApiError>>;
+
+    fn handle(&mut self, msg: Report, _ctx: &mut Self::Context) -> Self::Result {
+        let Report { run, effect, report } = msg;
+        let held = match self.held(&run) {
+            Ok(held) => held,
+            Err(error) => return Box::pin(fut::ready(Err(error))),
+        };
+        if let (EffectReport::Value(_), Some(abort)) = (&report, &held.abort)
+            && abort.kind == AbortKind::Cancel
+        {
+            return Box::pin(fut::ready(Err(ApiError::new(ApiCode::TurnCancelled, abort.message.clone()))));
+        }
+        let scope = Arc::new(held.scope.clone());
+        let agent = held.agent.clone();
+        let facts = held.facts.remove(&effect);
+        let is_value = matches!(report, EffectReport::Value(_));
+        let store = self.tree.ports.store.clone();
+        let id = effect.clone();
+        let recording = async move {
+            match report {
+                EffectReport::Value(value) => {
+                    let prepared = Arc::new(PreparedValue::new(effect, value, facts.as_ref()));
+                    // A value in hand is money spent: it is offered to the store for as long as the run lives.
+                    persist(&store, None, move |tx| effects::record_value(tx, &scope, &prepared, &agent))
+                        .await
+                }
+                EffectReport::Error(text) => {
+                    let (effect, text) = (Arc::new(effect), Arc::new(text));
+                    persist(&store, None, move |tx| effects::record_error(tx, &scope, &effect, &text)).await
+                }
+            }
+        };
+        Box::pin(wrap_future::<_, Self>(recording).map(move |result, act, ctx| {
+            let result = result.map_err(refused);
+            if is_value && result.is_ok() {
+                act.attempts = 0;
+            }
+            if let Ok(held) = act.held(&run) {
+                held.in_flight.remove(&id);
+            }
+            act.after(&run, &result, ctx);
+            result
+        }))
+    }
+}
+
+impl Handler<ReadTranscript> for SessionActor {
+    type Result = Result<Arc<Vec<Entry>>, ApiError>;
+
+    fn handle(&mut self, msg: ReadTranscript, _ctx: &mut Self::Context) -> Self::Result {
+        self.held(&msg.run)?;
+        let entries = self.folded.as_ref().map(|f| f.entries().to_vec()).unwrap_or_default();
+        Ok(Arc::new(entries))
+    }
+}
+
+impl Handler<RenewLease> for SessionActor {
+    type Result = ResponseActFuture<Self, Result<bool, ApiError>>;
+
+    fn handle(&mut self, msg: RenewLease, _ctx: &mut Self::Context) -> Self::Result {
+        let run = msg.run;
+        let held = match self.held(&run) {
+            Ok(held) => held,
+            Err(error) => return Box::pin(fut::ready(Err(error))),
+        };
+        if held.abort.is_some() {
+            // Its cancel is on the way; an advance that will not wind down is taken over.
+            return Box::pin(fut::ready(Ok(true)));
+        }
+        let (id, epoch) = (held.scope.session.clone(), held.scope.epoch);
+        let (worker, lease) = (self.tree.config.worker.clone(), self.tree.config.owner_lease_ms);
+        let store = self.tree.ports.store.clone();
+        let renewing =
+            async move { store.tx(move |tx| ownership::renew(tx, &id, &worker, epoch, lease)).await };
+        Box::pin(wrap_future::<_, Self>(renewing).map(move |result, act, ctx| match result {
+            Ok(Some(until)) => {
+                if let Ok(held) = act.held(&run) {
+                    held.expires_at = until;
+                }
+                Ok(true)
+            }
+            Ok(None) => {
+                act.abort_run(&run, AbortKind::OwnershipLost, "the lease was lost", ctx);
+                Ok(false)
+            }
+            Err(error) => Err(ApiError::new(ApiCode::Internal, error.to_string())),
+        }))
+    }
+}
+
+impl Handler<Output> for SessionActor {
+    type Result = ResponseActFuture<Self, Result<Option<i64>, ApiError>>;
+
+    fn handle(&mut self, msg: Output, ctx: &mut Self::Context) -> Self::Result {
+        let output = msg.output;
+        let run = output.run_id.clone();
+        let held = match self.held(&run) {
+            Ok(held) => held,
+            Err(error) => return Box::pin(fut::ready(Err(error))),
+        };
+        let deadline =
+            held.abort.as_ref().filter(|a| a.kind == AbortKind::Deadline).map(|a| a.message.clone());
+        let lost = output.thrown.as_ref().and_then(|t| t.code.as_deref()) == Some("ownership_lost");
+        let (epoch, cursor, timer) = (held.scope.epoch, held.cursor, held.timer.take());
+        let scope = SettleScope {
+            session: held.scope.session.clone(),
+            turn: held.scope.turn.clone(),
+            epoch,
+            worker: self.tree.config.worker.clone(),
+        };
+        if let Some(timer) = timer {
+            ctx.cancel_future(timer);
+        }
+        if lost {
+            self.idle(ctx);
+            return Box::pin(fut::ready(Ok(None)));
+        }
+        self.state = Advance::Settling { run: run.clone(), epoch };
+        let keeps = matches!(
+            output.status,
+            Some(OutputStatus::Completed | OutputStatus::Paused | OutputStatus::Yielded)
+        ) && output.thrown.is_none();
+        let prepared = PreparedOutput::new(&output, deadline.as_deref());
+        let edits = if keeps { output.transcript.unwrap_or_default() } else { Vec::new() };
+        let (store, turn) = (self.tree.ports.store.clone(), scope.turn.clone());
+        let settling = async move {
+            let (scope, prepared) = (Arc::new(scope), Arc::new(prepared));
+            persist(&store, None, move |tx| settle::settle(tx, &scope, &prepared)).await
+        };
+        Box::pin(wrap_future::<_, Self>(settling).map(move |result, act, ctx| {
+            if !matches!(&act.state, Advance::Settling { run: of, .. } if *of == run) {
+                return Err(not_held());
+            }
+            let result = result.map_err(refused);
+            match &result {
+                Ok(settled) => act.settled(settled, &turn, &edits, ctx),
+                Err(error) => {
+                    tracing::error!(session = %act.id, turn = %turn, %error, "a segment could not be settled");
+                    act.folded = None;
+                    act.wake_again = error.code != ApiCode::OwnershipLost;
+                    act.idle(ctx);
+                }
+            }
+            let settled = result?;
+            Ok((keeps && settled.written).then(|| settled.edit_cursor.unwrap_or(cursor)))
+        }))
+    }
+}
+
+impl SessionActor {
+    /// Follows the settled segment in the fold, and goes on.
+    fn settled(
+        &mut self,
+        settled: &Settled,
+        turn: &crate::model::ids::TurnId,
+        edits: &[Edit],
+        ctx: &mut Context<Self>,
+    ) {
+        if settled.written && self.follow(settled, turn, edits).is_err() {
+            // The copy is wrong somehow; the record is right, and is read again when needed.
+            self.folded = None;
+        }
+        self.attempts = 0;
+        if settled.status == SessionStatus::Runnable {
+            self.wake_again = true;
+        }
+        self.idle(ctx);
+        self.write_piece(ctx);
+    }
+
+    fn follow(
+        &mut self,
+        settled: &Settled,
+        turn: &crate::model::ids::TurnId,
+        edits: &[Edit],
+    ) -> Result<(), StoreError> {
+        let folded = self.folded.get_or_insert_with(Default::default);
+        let count = i64::try_from(edits.len()).unwrap_or(0);
+        let first = settled.edit_cursor.map_or(0, |last| last + 1 - count);
+        for (at, edit) in (first..).zip(edits) {
+            folded.step(at, Some(turn), &FoldStep::Edit(edit.clone()))?;
+        }
+        match (settled.status, settled.end_cursor) {
+            (SessionStatus::Completed, _) => {
+                folded.step(settled.head - 1, Some(turn), &FoldStep::Completed)?
+            }
+            (_, Some(seq)) => folded.step(seq, Some(turn), &FoldStep::Reverted)?,
+            _ => {}
+        }
+        folded.read_to = settled.head;
+        Ok(())
+    }
+
+    /// Writes the fold down when enough has come since the last time. Losing this costs only time.
+    fn write_piece(&mut self, ctx: &mut Context<Self>) {
+        let Some(folded) = &mut self.folded else { return };
+        let Some(row) = folded.next_piece(&self.id, FOLD_SNAPSHOT_EDITS) else { return };
+        folded.wrote_piece(&row);
+        let store = self.tree.ports.store.clone();
+        let writing = async move { store.tx(move |tx| crate::rules::history::write_piece(tx, &row)).await };
+        ctx.spawn(wrap_future::<_, Self>(writing).map(|result: Result<(), StoreError>, act, _| {
+            if let Err(error) = result {
+                tracing::warn!(session = %act.id, %error, "a fold snapshot was not written");
+                // The chain of pieces has a gap now: fold from the record next time.
+                act.folded = None;
+            }
+        }));
+    }
+}
+
+impl Handler<ReleaseRun> for SessionActor {
+    type Result = Result<(), ApiError>;
+
+    fn handle(&mut self, msg: ReleaseRun, ctx: &mut Self::Context) -> Self::Result {
+        let held = self.held(&msg.run)?;
+        let epoch = held.scope.epoch;
+        if let Some(timer) = held.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        match msg.reason {
+            AbortKind::OwnershipLost => self.idle(ctx),
+            _ => {
+                // Resumed at once from the checkpoint, unless the Tenant closes.
+                self.wake_again = self.draining.is_empty();
+                self.give_back(epoch, ctx);
+            }
+        }
+        Ok(())
+    }
+}

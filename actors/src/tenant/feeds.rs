@@ -1,0 +1,115 @@
+//! Live events: one ring for each observed session, fed by the store's commits. An observer that falls behind the
+//! ring reads the record again; it slows nobody and is not dropped (spec: http-api, section 24.5).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::broadcast;
+
+use crate::limits::{FEED_QUEUE, OBSERVERS_PER_SESSION};
+use crate::model::event::EventKind;
+use crate::model::ids::SessionId;
+use crate::ports::store::Committed;
+
+/// What the ring holds.
+#[derive(Clone, Debug)]
+pub enum FeedItem {
+    /// A committed event.
+    Event {
+        /// Its place.
+        seq: i64,
+        /// Its type.
+        kind: EventKind,
+        /// The envelope as JSON text.
+        body: Arc<str>,
+    },
+    /// A piece of a model's answer, as JSON text.
+    Preview(Arc<str>),
+}
+
+/// The rings of one Tenant.
+#[derive(Default)]
+pub struct Feeds {
+    rings: Mutex<HashMap<SessionId, broadcast::Sender<FeedItem>>>,
+    ended: Mutex<bool>,
+}
+
+/// A place at a ring. Dropping the last one of a session removes its ring.
+pub struct Subscription {
+    /// Where items arrive; `Lagged` means: read the record.
+    pub receiver: broadcast::Receiver<FeedItem>,
+    session: SessionId,
+    feeds: Weak<Feeds>,
+}
+
+impl Feeds {
+    /// Takes a place at a session's ring; `None` when the Tenant has ended its streams or too many observe already.
+    #[must_use]
+    pub fn subscribe(self: &Arc<Self>, session: &SessionId) -> Option<Subscription> {
+        if *self.ended.lock().unwrap_or_else(PoisonError::into_inner) {
+            return None;
+        }
+        let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
+        let ring = rings.entry(session.clone()).or_insert_with(|| broadcast::Sender::new(FEED_QUEUE));
+        if ring.receiver_count() >= OBSERVERS_PER_SESSION {
+            return None;
+        }
+        Some(Subscription {
+            receiver: ring.subscribe(),
+            session: session.clone(),
+            feeds: Arc::downgrade(self),
+        })
+    }
+
+    /// Hands committed events to whoever observes their sessions.
+    pub fn publish(&self, events: &[Committed]) {
+        let rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
+        if rings.is_empty() {
+            return;
+        }
+        for event in events {
+            if let Some(ring) = rings.get(&event.session_id) {
+                let (seq, kind, body) = (event.seq, event.kind, Arc::clone(&event.body));
+                // No receiver is no failure: it has just left.
+                let _ = ring.send(FeedItem::Event { seq, kind, body });
+            }
+        }
+    }
+
+    /// Whether anybody observes a session.
+    #[must_use]
+    pub fn is_observed(&self, session: &SessionId) -> bool {
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner).contains_key(session)
+    }
+
+    /// Shows a preview to whoever observes a session.
+    pub fn preview(&self, session: &SessionId, text: Arc<str>) {
+        let rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ring) = rings.get(session) {
+            let _ = ring.send(FeedItem::Preview(text));
+        }
+    }
+
+    /// Ends every stream and lets no new one begin.
+    pub fn end(&self) {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Sessions that are observed.
+    #[must_use]
+    pub fn observed_sessions(&self) -> usize {
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let Some(feeds) = self.feeds.upgrade() else { return };
+        let mut rings = feeds.rings.lock().unwrap_or_else(PoisonError::into_inner);
+        // This receiver still counts while it is being dropped.
+        if rings.get(&self.session).is_some_and(|ring| ring.receiver_count() <= 1) {
+            rings.remove(&self.session);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! What the actors of one tree share: ports, configuration, the directory of sessions, the current supervisor.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use actix::Addr;
+
+use super::feeds::Feeds;
+use super::{TenantConfig, TenantPorts};
+use crate::limits::MANIFEST_CACHE;
+use crate::messages::supervisor::{Child, Gone};
+use crate::model::Json;
+use crate::model::ids::{SessionId, TenantId};
+use crate::session::SessionActor;
+use crate::supervisor::TenantSupervisor;
+
+/// Shared by the actors of one tree.
+pub struct Tree {
+    /// The Tenant.
+    pub tenant: TenantId,
+    /// What the tree needs from outside.
+    pub ports: TenantPorts,
+    /// Times and sizes.
+    pub config: TenantConfig,
+    /// Live events for observers.
+    pub feeds: Arc<Feeds>,
+    directory: RwLock<HashMap<SessionId, Entry>>,
+    supervisor: RwLock<Option<Addr<TenantSupervisor>>>,
+    manifests: Mutex<HashMap<String, Arc<Json>>>,
+    generation: AtomicU64,
+    closing: AtomicBool,
+}
+
+struct Entry {
+    generation: u64,
+    addr: Addr<SessionActor>,
+}
+
+impl Tree {
+    /// A tree without actors.
+    #[must_use]
+    pub fn new(tenant: TenantId, ports: TenantPorts, config: TenantConfig, feeds: Arc<Feeds>) -> Self {
+        Self {
+            tenant,
+            ports,
+            config,
+            feeds,
+            directory: RwLock::default(),
+            supervisor: RwLock::default(),
+            manifests: Mutex::default(),
+            generation: AtomicU64::new(1),
+            closing: AtomicBool::new(false),
+        }
+    }
+
+    /// A number that no child has had.
+    #[must_use]
+    pub fn next_generation(&self) -> u64 {
+        self.generation.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The supervisor now.
+    #[must_use]
+    pub fn supervisor(&self) -> Option<Addr<TenantSupervisor>> {
+        self.supervisor.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A supervisor has started.
+    pub fn set_supervisor(&self, addr: Addr<TenantSupervisor>) {
+        *self.supervisor.write().unwrap_or_else(PoisonError::into_inner) = Some(addr);
+    }
+
+    /// The actor of a session, if it is in memory.
+    #[must_use]
+    pub fn session(&self, id: &SessionId) -> Option<Addr<SessionActor>> {
+        let directory = self.directory.read().unwrap_or_else(PoisonError::into_inner);
+        directory.get(id).map(|e| e.addr.clone())
+    }
+
+    /// All sessions in memory.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<(SessionId, Addr<SessionActor>)> {
+        let directory = self.directory.read().unwrap_or_else(PoisonError::into_inner);
+        directory.iter().map(|(id, e)| (id.clone(), e.addr.clone())).collect()
+    }
+
+    /// Enters a session's actor.
+    pub fn enter(&self, id: SessionId, generation: u64, addr: Addr<SessionActor>) {
+        let mut directory = self.directory.write().unwrap_or_else(PoisonError::into_inner);
+        directory.insert(id, Entry { generation, addr });
+    }
+
+    /// Takes a session's actor out, if it is still this instance; whether it was.
+    pub fn leave(&self, id: &SessionId, generation: u64) -> bool {
+        let mut directory = self.directory.write().unwrap_or_else(PoisonError::into_inner);
+        if directory.get(id).is_some_and(|e| e.generation == generation) {
+            directory.remove(id);
+            true
+        } else {
+            false
+        }
+    }
+
+    /// Sessions in memory.
+    #[must_use]
+    pub fn sessions_in_memory(&self) -> usize {
+        self.directory.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// The arbiter of a session: by hash of its id, the same for as long as the process lives.
+    #[must_use]
+    pub fn arbiter_of(&self, id: &SessionId) -> usize {
+        let mut hasher = DefaultHasher::new();
+        id.hash(&mut hasher);
+        let arbiters = u64::try_from(self.config.arbiters.max(1)).unwrap_or(1);
+        usize::try_from(hasher.finish() % arbiters).unwrap_or(0)
+    }
+
+    /// A parsed manifest, if it is kept.
+    #[must_use]
+    pub fn manifest(&self, hash: &str) -> Option<Arc<Json>> {
+        self.manifests.lock().unwrap_or_else(PoisonError::into_inner).get(hash).cloned()
+    }
+
+    /// Keeps a parsed manifest.
+    pub fn keep_manifest(&self, hash: String, manifest: Arc<Json>) {
+        let mut kept = self.manifests.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= MANIFEST_CACHE {
+            kept.clear();
+        }
+        kept.insert(hash, manifest);
+    }
+
+    /// Whether the Tenant is closing.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// The Tenant closes: nothing new is taken.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+    }
+}
+
+/// Held by every child. When the child leaves memory, in order or by a panic, its supervisor is told.
+pub struct ChildGuard {
+    tree: Arc<Tree>,
+    child: Child,
+    generation: u64,
+    clean: bool,
+}
+
+impl ChildGuard {
+    /// A guard of a child that has just been made.
+    #[must_use]
+    pub fn new(tree: Arc<Tree>, child: Child, generation: u64) -> Self {
+        Self { tree, child, generation, clean: false }
+    }
+
+    /// The child stops in order.
+    pub fn stops_in_order(&mut self) {
+        self.clean = true;
+    }
+
+    /// Which instance.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+}
+
+impl Drop for ChildGuard {
+    fn drop(&mut self) {
+        let gone = Gone { child: self.child.clone(), generation: self.generation, clean: self.clean };
+        if let Some(supervisor) = self.tree.supervisor() {
+            // At most one for each child: bounded by how many there are, so past the mailbox's bound is safe.
+            supervisor.do_send(gone);
+        }
+    }
+}
