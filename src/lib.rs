@@ -1,4 +1,5 @@
 //! The adapters.
 
+pub mod api;
 pub mod engine;
 pub mod vault;

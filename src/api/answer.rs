@@ -25,6 +25,8 @@ pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> HttpResponse {
 /// 200 with a document that clients may keep but must ask about.
 pub(super) fn document(json: Bytes) -> HttpResponse {
     let mut response = text(json);
-    response.headers_mut().insert(CACHE_CONTROL, actix_web::http::header::HeaderValue::from_static("no-cache"));
+    response
+        .headers_mut()
+        .insert(CACHE_CONTROL, actix_web::http::header::HeaderValue::from_static("no-cache"));
     response
 }

@@ -95,7 +95,8 @@ async fn principal(open: &OpenTenant, key: Digest) -> Result<Option<Arc<str>>, R
         Known::Ask(generation) => generation,
     };
     let hash = hex::encode(key);
-    let row = open.tenant.store().read(move |reads| Ok::<_, Refusal>(reads.principal_by_hash(&hash)?)).await?;
+    let row =
+        open.tenant.store().read(move |reads| Ok::<_, Refusal>(reads.principal_by_hash(&hash)?)).await?;
     let principal = row.map(|row| Arc::<str>::from(row.id));
     open.keys.keep(generation, key, principal.as_ref());
     Ok(principal)

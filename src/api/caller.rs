@@ -161,7 +161,9 @@ impl Caller {
             };
         };
         if !is_subject(subject) {
-            return Err(invalid("Nylorun-Subject must be 1 to 200 visible characters and not a reserved word"));
+            return Err(invalid(
+                "Nylorun-Subject must be 1 to 200 visible characters and not a reserved word",
+            ));
         }
         let mut set = ScopeSet::default();
         let mut named = false;
@@ -193,8 +195,8 @@ mod tests {
     fn read(pairs: &[(&str, &str)]) -> Result<Caller, Code> {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
-            let name = if *name == "s" { SUBJECT } else { SCOPES };
-            headers.append(name, HeaderValue::from_str(value).expect("a value"));
+            let name = if *name == "s" { &SUBJECT } else { &SCOPES };
+            headers.append(name.clone(), HeaderValue::from_str(value).expect("a value"));
         }
         Caller::of_key("ci".into(), &headers).map_err(|r| r.code())
     }

@@ -140,7 +140,15 @@ mod tests {
 
     #[test]
     fn a_bad_limit_or_cursor_is_a_400() {
-        for bad in ["limit=0", "limit=201", "limit=x", "limit=", "limit=1&cursor=!!", "limit=1&cursor=YQ", "cursor=a"] {
+        for bad in [
+            "limit=0",
+            "limit=201",
+            "limit=x",
+            "limit=",
+            "limit=1&cursor=!!",
+            "limit=1&cursor=YQ",
+            "cursor=a",
+        ] {
             assert_eq!(Paging::of(&Query::of(bad)).err().expect(bad).status(), 400, "{bad}");
         }
     }

@@ -119,7 +119,8 @@ mod tests {
 
     #[test]
     fn slashes_count() {
-        for other in ["/v1/sessions/a/", "/v1//sessions/a", "/v1/sessions/", "/v1/sessions//", "/v1/sessions"] {
+        for other in ["/v1/sessions/a/", "/v1//sessions/a", "/v1/sessions/", "/v1/sessions//", "/v1/sessions"]
+        {
             assert_eq!(values(other, "/v1/sessions/{id}"), None, "{other}");
         }
         assert!(Path::read("/health").is_some_and(|p| p.is("/health")));
@@ -137,7 +138,9 @@ mod tests {
 
     #[test]
     fn operator_paths_are_recognised_in_any_spelling() {
-        for operator in ["/v1/admin", "/v1/admin/", "/v1//admin/x", "//v1/admin/x", "/v1/%61dmin/x", "/v1/admin/%zz"] {
+        for operator in
+            ["/v1/admin", "/v1/admin/", "/v1//admin/x", "//v1/admin/x", "/v1/%61dmin/x", "/v1/admin/%zz"]
+        {
             assert!(Path::read(operator).expect(operator).is_operator(), "{operator}");
         }
         for other in ["/v1/administrators", "/v1/sessions/admin", "/admin", "/v1"] {

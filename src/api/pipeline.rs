@@ -25,7 +25,10 @@ pub(super) async fn handle(request: HttpRequest, payload: Payload, listener: Dat
     let started = Instant::now();
     let mut seen = Seen::default();
     let answer = serve(&request, payload, &listener, &mut seen).await;
-    let mut response = answer.unwrap_or_else(Rejection::into_response);
+    let mut response = answer.unwrap_or_else(|rejection| {
+        seen.code = Some(rejection.code().as_str());
+        rejection.into_response()
+    });
     request_log::finish(&request, &mut response, &seen, started);
     response
 }
@@ -40,7 +43,11 @@ async fn serve(request: &HttpRequest, payload: Payload, listener: &Listener, see
     }
     // 2
     let Some(path) = Path::read(request.uri().path()) else {
-        return Err(Rejection::new(StatusCode::BAD_REQUEST, Code::InvalidRequest, "The request target is not a path"));
+        return Err(Rejection::new(
+            StatusCode::BAD_REQUEST,
+            Code::InvalidRequest,
+            "The request target is not a path",
+        ));
     };
     // 3
     let operator_path = path.is_operator();
@@ -50,7 +57,9 @@ async fn serve(request: &HttpRequest, payload: Payload, listener: &Listener, see
     }
     // 4
     if request.method() == Method::OPTIONS {
-        return Ok(HttpResponse::NoContent().insert_header((ALLOW, "GET, POST, PUT, DELETE, OPTIONS")).finish());
+        return Ok(HttpResponse::NoContent()
+            .insert_header((ALLOW, "GET, POST, PUT, DELETE, OPTIONS"))
+            .finish());
     }
     // 5
     if body::is_announced(headers) && !body::is_json(headers) {
@@ -145,7 +154,11 @@ fn open_tenant(listener: &Listener) -> Result<Arc<OpenTenant>, Rejection> {
         TenantState::Open(open) => return Ok(open),
         TenantState::Opening => tracing::info!("refused: the Tenant is being opened"),
         TenantState::Failed(cause) => {
-            tracing::warn!(code = cause.code, message = cause.message, "refused: the Tenant could not be opened");
+            tracing::warn!(
+                code = cause.code,
+                message = cause.message,
+                "refused: the Tenant could not be opened"
+            );
         }
         TenantState::Closing => tracing::info!("refused: the Tenant is closing"),
     }

@@ -62,7 +62,8 @@ mod tests {
 
     #[test]
     fn what_0_17_clients_need_is_listed_and_what_is_gone_is_not() {
-        for needed in ["admin-status", "artifacts", "studio-principal", "action-endpoints", "runtime-tenants"] {
+        for needed in ["admin-status", "artifacts", "studio-principal", "action-endpoints", "runtime-tenants"]
+        {
             assert!(FEATURES.contains(&needed), "{needed}");
         }
         for gone in ["subject-tokens", "browser-access", "derived-principals"] {

@@ -135,7 +135,8 @@ impl Rejection {
     fn with_issues(self, issues: Vec<Json>) -> Self {
         let issues = Json::Array(issues);
         let message = encode(&issues);
-        let mut rejection = self.with_details(Json::Object(JsonMap::from_iter([("issues".to_owned(), issues)])));
+        let mut rejection =
+            self.with_details(Json::Object(JsonMap::from_iter([("issues".to_owned(), issues)])));
         rejection.0.message = message.into();
         rejection
     }
@@ -147,16 +148,8 @@ impl Rejection {
         self
     }
 
-    /// Replaces the code: operator routes have their own for some faults.
-    #[must_use]
-    pub fn with_code(mut self, code: Code) -> Self {
-        self.0.code = code;
-        self
-    }
-
-    /// Its status.
-    #[must_use]
-    pub fn status(&self) -> StatusCode {
+    #[cfg(test)]
+    pub(super) fn status(&self) -> StatusCode {
         self.0.status
     }
 
@@ -282,10 +275,14 @@ mod tests {
 
     #[actix_web::test]
     async fn each_refusal_has_its_status_and_a_code_of_the_closed_list() {
-        let conflict = Refusal::Conflict { message: "m".into(), active_turn: Some("t".into()), details: None };
+        let conflict =
+            Refusal::Conflict { message: "m".into(), active_turn: Some("t".into()), details: None };
         let (status, text) = body(conflict.into()).await;
         assert_eq!(status, 409);
-        assert_eq!(text, r#"{"status":"rejected","code":"request_rejected","message":"m","activeTurnId":"t"}"#);
+        assert_eq!(
+            text,
+            r#"{"status":"rejected","code":"request_rejected","message":"m","activeTurnId":"t"}"#
+        );
         let placement = Refusal::Placement { message: "m".into(), details: json!({}) };
         for (refusal, status, code) in [
             (Refusal::not_found("session"), 404, "request_rejected"),

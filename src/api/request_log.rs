@@ -44,6 +44,7 @@ impl RootSpanBuilder for RequestSpan {
 pub(super) struct Seen {
     pub tenant: Option<TenantId>,
     pub route: Option<&'static str>,
+    pub code: Option<&'static str>,
 }
 
 /// Names the answer and writes the line.
@@ -57,6 +58,7 @@ pub(super) fn finish(request: &HttpRequest, response: &mut HttpResponse, seen: &
             path = &*for_log(path),
             route = seen.route,
             status = response.status().as_u16(),
+            code = seen.code,
             tenant_id = seen.tenant.as_ref().map(TenantId::as_str),
             duration_ms = started.elapsed().as_secs_f64() * 1000.0,
             request_id = id.to_str().unwrap_or_default(),
@@ -92,7 +94,8 @@ mod tests {
         let with = |values: &[&str]| {
             let mut headers = HeaderMap::new();
             for value in values {
-                headers.append(REQUEST_ID.clone(), HeaderValue::from_bytes(value.as_bytes()).expect("a value"));
+                headers
+                    .append(REQUEST_ID.clone(), HeaderValue::from_bytes(value.as_bytes()).expect("a value"));
             }
             taken_over(&headers).map(|v| v.to_str().expect("text").to_owned())
         };

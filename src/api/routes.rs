@@ -9,8 +9,8 @@ use super::caller::{Gate, Scope};
 use super::path::Path;
 use super::state::ApiState;
 use super::{
-    admin, agents, commands, events, fixture, health, items, keys, me, models, openapi, seed, sessions, shapes,
-    tenant,
+    admin, agents, commands, events, fixture, health, items, keys, me, models, openapi, seed, sessions,
+    shapes, tenant,
 };
 
 /// A credential, as the documents name it.
@@ -112,8 +112,10 @@ pub(super) fn find(method: &str, path: &Path<'_>) -> Option<(&'static Route, Vec
         .find_map(|route| Some((route, path.matches(route.path)?)))
 }
 
-const PAGE: [(&str, &str); 2] =
-    [("limit", "Rows of a page, 1 to 200; then the answer has nextCursor"), ("cursor", "Where the page starts")];
+const PAGE: [(&str, &str); 2] = [
+    ("limit", "Rows of a page, 1 to 200; then the answer has nextCursor"),
+    ("cursor", "Where the page starts"),
+];
 const PAGED: &[(&str, &str)] = &PAGE;
 
 macro_rules! row {

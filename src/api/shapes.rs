@@ -8,8 +8,11 @@ use nylorun_actors::model::shape::{
 
 const MAX: usize = usize::MAX;
 
-static ISO: Shape =
-    Shape::Matching { what: "an instant", pattern: "", check: |text| text.ends_with('Z') && text.len() == 24 };
+static ISO: Shape = Shape::Matching {
+    what: "an instant",
+    pattern: "",
+    check: |text| text.ends_with('Z') && text.len() == 24,
+};
 static TEXT_OR_NULL: Shape = Shape::Union(&[&TEXT, &Shape::Null]);
 static TEXTS: Shape = Shape::List { item: &TEXT, min: 0, max: MAX };
 static OBJECTS: Shape = Shape::List { item: &OBJECT, min: 0, max: MAX };
@@ -94,7 +97,15 @@ pub static PUT_SESSION: Shape = Shape::Object(&[
     ),
 ]);
 static STATUS: Shape = Shape::Enum(&[
-    "idle", "runnable", "running", "waiting", "paused", "uncertain", "completed", "failed", "cancelled",
+    "idle",
+    "runnable",
+    "running",
+    "waiting",
+    "paused",
+    "uncertain",
+    "completed",
+    "failed",
+    "cancelled",
 ]);
 static UNCERTAIN: Shape = Shape::Object(&[
     must("effectId", &FILLED),
@@ -173,8 +184,7 @@ pub static ITEMS: Shape = Shape::Loose(&[
 
 // --- Health, documents, identity ---
 
-static PROTOCOL: Shape =
-    Shape::Object(&[must("min", &COUNT), must("max", &COUNT), must("features", &TEXTS)]);
+static PROTOCOL: Shape = Shape::Object(&[must("min", &COUNT), must("max", &COUNT), must("features", &TEXTS)]);
 /// `GET /health`.
 pub static HEALTH: Shape = Shape::Object(&[
     must("status", &Shape::Literal("ok")),
@@ -337,10 +347,7 @@ pub static SEED: Shape = Shape::Object(&[
     must("requestId", &FILLED),
     may(
         "sandbox",
-        &Shape::Object(&[
-            may("backend", &Shape::Enum(&["auto", "virtual"])),
-            may("config", &SANDBOX_CONFIG),
-        ]),
+        &Shape::Object(&[may("backend", &Shape::Enum(&["auto", "virtual"])), may("config", &SANDBOX_CONFIG)]),
     ),
     may("model", &SEED_MODEL),
     may("fixtureModel", &Shape::True),
@@ -379,7 +386,11 @@ pub static TENANT: Shape = Shape::Object(&[
     must(
         "agents",
         &Shape::List {
-            item: &Shape::Object(&[must("agentId", &FILLED), must("registered", &BOOL), must("endpoint", &BOOL)]),
+            item: &Shape::Object(&[
+                must("agentId", &FILLED),
+                must("registered", &BOOL),
+                must("endpoint", &BOOL),
+            ]),
             min: 0,
             max: MAX,
         },
@@ -426,8 +437,7 @@ pub static ADMIN_STATUS: Shape = Shape::Object(&[
 ]);
 /// `POST /v1/admin/host/shutdown`.
 pub static SHUTDOWN: Shape = Shape::Object(&[must("status", &Shape::Literal("shutting_down"))]);
-static KEY_ROW: Shape =
-    Shape::Object(&[must("id", &FILLED), must("role", &FILLED), must("createdAt", &ISO)]);
+static KEY_ROW: Shape = Shape::Object(&[must("id", &FILLED), must("role", &FILLED), must("createdAt", &ISO)]);
 /// `GET /v1/admin/keys`.
 pub static KEYS: Shape = Shape::Object(&[
     must("keys", &Shape::List { item: &KEY_ROW, min: 0, max: MAX }),

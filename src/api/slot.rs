@@ -7,7 +7,7 @@ use nylorun_actors::tenant::Tenant;
 use tokio::sync::watch;
 
 use super::key_cache::KeyCache;
-use crate::vault::Vault;
+use crate::vault::SealedProviders;
 
 /// Why the Tenant is not open, for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +36,8 @@ pub const CAUSES: [&str; 8] = [
 pub struct OpenTenant {
     /// The door to the tree.
     pub tenant: Tenant,
-    /// Seals the Tenant's credentials.
-    pub vault: Arc<Vault>,
+    /// Its model providers and the vault that they are sealed with.
+    pub models: Arc<SealedProviders>,
     pub(super) keys: KeyCache,
 }
 
@@ -91,9 +91,9 @@ impl TenantSlot {
     }
 
     /// The Tenant serves from now on.
-    pub fn open(&self, tenant: Tenant, vault: Arc<Vault>) -> Arc<OpenTenant> {
+    pub fn open(&self, tenant: Tenant, models: Arc<SealedProviders>) -> Arc<OpenTenant> {
         let keys = KeyCache::new(tenant.store().store().is_exclusive());
-        let open = Arc::new(OpenTenant { tenant, vault, keys });
+        let open = Arc::new(OpenTenant { tenant, models, keys });
         self.set(TenantState::Open(Arc::clone(&open)));
         open
     }

@@ -52,7 +52,9 @@ impl Kek {
     pub fn load(home: &Path) -> Result<Option<Self>, VaultError> {
         let path = home.join(KEK_FILE);
         match fs::read(&path) {
-            Ok(text) => parse(&Zeroizing::new(text)).map(Some).ok_or_else(|| VaultError::Malformed(shown(&path))),
+            Ok(text) => {
+                parse(&Zeroizing::new(text)).map(Some).ok_or_else(|| VaultError::Malformed(shown(&path)))
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(source) => Err(VaultError::File { path: shown(&path), source }),
         }

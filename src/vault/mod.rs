@@ -5,6 +5,7 @@
 //! and appear in no `Debug` text, no log and no error.
 
 mod kek;
+pub mod providers;
 mod seal;
 
 use std::path::Path;
@@ -16,6 +17,7 @@ use nylorun_actors::rules::models::{ModelBinding, Sealed};
 use zeroize::Zeroizing;
 
 pub use kek::{KEK_FILE, Kek};
+pub use providers::SealedProviders;
 
 /// Why a vault does not work.
 #[derive(Debug, thiserror::Error)]

@@ -156,7 +156,10 @@ impl Command {
             let inputs: Vec<&str> = INPUTS.into_iter().filter(|name| sent.contains_key(*name)).collect();
             if inputs.len() != 1 {
                 let given = if inputs.is_empty() { "none".to_owned() } else { inputs.join(", ") };
-                issues.push(issue(&[], format!("exactly one of content, data or parts is needed, got {given}")));
+                issues.push(issue(
+                    &[],
+                    format!("exactly one of content, data or parts is needed, got {given}"),
+                ));
             }
             issues.extend(sent.get("manifest").map(manifest_issues).unwrap_or_default());
         }
@@ -173,9 +176,9 @@ impl Command {
                 interaction_id,
                 value: sent.get("value").cloned().unwrap_or(Json::Null),
             },
-            "cancel" => CommandBody::Cancel {
-                reason: sent.get("reason").and_then(Json::as_str).map(str::to_owned),
-            },
+            "cancel" => {
+                CommandBody::Cancel { reason: sent.get("reason").and_then(Json::as_str).map(str::to_owned) }
+            }
             _ => CommandBody::Message { input: input(&sent), manifest: sent.get("manifest").cloned() },
         };
         Ok(Self {
@@ -332,7 +335,8 @@ mod tests {
             }
             body
         };
-        let respond = Command::parse(with(json!({"type": "respond", "interactionId": "i"}))).expect("respond");
+        let respond =
+            Command::parse(with(json!({"type": "respond", "interactionId": "i"}))).expect("respond");
         assert_eq!(respond.body, CommandBody::Respond { interaction_id: "i".into(), value: Json::Null });
         let approve = with(json!({"type": "approve", "interactionId": "i", "approved": false}));
         let approve = Command::parse(approve).expect("approve");

@@ -120,7 +120,11 @@ pub static IDEMPOTENCY_KEY: Shape = Shape::Text { min: 1, max: 256 };
 /// A problem that only words describe, at a path of members.
 #[must_use]
 pub fn issue(path: &[&str], message: impl Into<String>) -> Issue {
-    Issue { path: path.iter().map(|key| PathItem::from(*key)).collect(), code: "custom", message: message.into() }
+    Issue {
+        path: path.iter().map(|key| PathItem::from(*key)).collect(),
+        code: "custom",
+        message: message.into(),
+    }
 }
 
 /// `{path, code, message}`, as `details.issues` has it.
@@ -364,7 +368,8 @@ mod tests {
 
     #[test]
     fn all_problems_are_found_at_once_each_with_its_path() {
-        let issues = found(&json!({"id": "", "parts": [{"kind": "q", "n": 9}, {"n": 1.5, "z": 1}], "more": 1}));
+        let issues =
+            found(&json!({"id": "", "parts": [{"kind": "q", "n": 9}, {"n": 1.5, "z": 1}], "more": 1}));
         let issues: Vec<(&str, &str)> = issues.iter().map(|(p, c)| (p.as_str(), *c)).collect();
         assert_eq!(
             issues,
