@@ -2,4 +2,5 @@
 
 pub mod api;
 pub mod engine;
+pub mod store;
 pub mod vault;

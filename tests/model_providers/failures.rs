@@ -109,7 +109,7 @@ async fn a_stream_that_never_ends_meets_the_bound_of_the_whole_call() {
     let beats = ": beat\n\n".repeat(20_000);
     let reply = Reply::stream(&beats).in_pieces(8).pause_between(Duration::from_millis(5)).then(End::Hang);
     let server = ModelServer::start(vec![reply]).await;
-    let limits = ProviderLimits { request_timeout: Duration::from_millis(300), ..quick() };
+    let limits = ProviderLimits { request_timeout: Duration::from_millis(1500), ..quick() };
     let answer = ask_with(limits, config("openai", "gpt-4.1", &server.url()), hi()).await;
     assert_eq!(failure(&answer).code, FailureCode::Timeout);
     assert_eq!(server.requests().len(), 1, "the bound is for all attempts together");

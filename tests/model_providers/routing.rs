@@ -58,3 +58,9 @@ async fn unknown_providers_and_models_are_invalid_requests() {
     let router = router(Some(config("openai", "gpt-4.1", &server.url())), None);
     assert_eq!(routed(&router, false, &json!({}), hi()).await["output"][0]["text"], "x");
 }
+
+#[test]
+fn a_router_may_be_shared_between_threads() {
+    fn shared<T: Clone + Send + Sync + 'static>() {}
+    shared::<ModelRouter>();
+}

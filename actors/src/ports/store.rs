@@ -35,6 +35,9 @@ pub enum StoreError {
     /// A row that must be new exists.
     #[error("conflict: {0}")]
     Conflict(String),
+    /// A row that must exist does not: the session of an event, the effect to settle.
+    #[error("missing: {0}")]
+    Missing(String),
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
@@ -383,6 +386,9 @@ pub trait Reads {
 }
 
 /// One transaction.
+///
+/// A write to a session or an effect that does not exist fails with [`StoreError::Missing`]. After any other error
+/// than `Missing` or `Conflict` the transaction is lost: whatever the closure answers, nothing of it is written.
 pub trait Tx: Reads {
     /// A fresh random UUID.
     fn uuid(&mut self) -> String;
@@ -414,7 +420,7 @@ pub trait Tx: Reads {
     fn put_session_doc(&mut self, id: &SessionId, doc: &SessionDoc) -> StoreResult<()>;
     /// Counts attempts of the current segment.
     fn put_attempts(&mut self, id: &SessionId, attempts: u32) -> StoreResult<()>;
-    /// Removes a session's rows; its record and the record's head stay, so a session opened again under the id goes on numbering.
+    /// Removes a session's rows (commands, effects, wakes and fold snapshots too; nothing when it is not there); its record and the record's head stay, so a session opened again under the id goes on numbering.
     fn delete_session(&mut self, id: &SessionId) -> StoreResult<()>;
 
     /// Keeps a manifest's text under its hash; nothing happens when it is there.
@@ -422,12 +428,15 @@ pub trait Tx: Reads {
     /// Writes or replaces a definition.
     fn put_definition(&mut self, row: &DefinitionRow) -> StoreResult<()>;
     /// Records a command.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when the session has one with this key, [`StoreError::Missing`] without the session.
     fn put_command(&mut self, session: &SessionId, key: &str, row: &CommandRow) -> StoreResult<()>;
 
     /// Writes a new effect.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] when the id exists.
+    /// [`StoreError::Conflict`] when the id exists, [`StoreError::Missing`] without the session.
     fn insert_effect(&mut self, row: &EffectRow) -> StoreResult<()>;
     /// Changes an effect's status, outcome and error.
     fn settle_effect(
@@ -439,10 +448,10 @@ pub trait Tx: Reads {
     ) -> StoreResult<()>;
     /// Hands an effect out once more: `invoking`, one more attempt.
     fn reinvoke_effect(&mut self, id: &EffectId) -> StoreResult<()>;
-    /// Drops outcome values of the turn's completed model effects and marks them slimmed.
+    /// Drops outcomes of the turn's completed model effects (those whose id starts with `<turn>:`) and marks them slimmed.
     fn slim_model_effects(&mut self, session: &SessionId, turn: &TurnId) -> StoreResult<()>;
 
-    /// Appends an event to the session's record and answers its `seq`. The session must exist; its current epoch goes into the envelope.
+    /// Appends an event to the session's record and answers its `seq`. The session must exist ([`StoreError::Missing`]); its current epoch goes into the envelope.
     fn event(
         &mut self,
         session: &SessionId,
@@ -454,6 +463,9 @@ pub trait Tx: Reads {
     fn put_fold_snapshot(&mut self, row: &FoldSnapshotRow) -> StoreResult<()>;
 
     /// Writes a wake.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] without the session.
     fn put_wake(&mut self, session: &SessionId, reason: &str, dedupe_key: Option<&str>) -> StoreResult<()>;
     /// Deletes every wake of a session: an advance has taken it.
     fn delete_wakes(&mut self, session: &SessionId) -> StoreResult<()>;
@@ -465,6 +477,9 @@ pub trait Tx: Reads {
     /// Deletes a Tenant setting.
     fn delete_setting(&mut self, key: &str) -> StoreResult<()>;
     /// Writes or replaces a principal.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when another principal has this key.
     fn put_principal(&mut self, row: &PrincipalRow) -> StoreResult<()>;
     /// Deletes a principal; whether it was there.
     fn delete_principal(&mut self, id: &str) -> StoreResult<bool>;
@@ -473,6 +488,9 @@ pub trait Tx: Reads {
     /// Deletes a credential; whether it was there.
     fn delete_credential(&mut self, vault: &str, id: &str) -> StoreResult<bool>;
     /// Keeps an answer.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when there is one under this key.
     fn put_idempotency(&mut self, key: &str, row: &IdempotencyRow) -> StoreResult<()>;
     /// Appends to the audit.
     fn put_audit(&mut self, row: &AuditRow) -> StoreResult<()>;
@@ -595,7 +613,8 @@ impl StoreHandle {
         let Ok(_room) = self.reads.acquire().await else { return Err(StoreError::Closed.into()) };
         let (reply, answer) = oneshot::channel();
         self.store.submit_read(Box::new(ReadOnce { run, reply }));
-        answer.await.unwrap_or_else(|_| Err(StoreError::Closed.into()))
+        // A closed store answers; only a closure that panicked leaves its caller without one.
+        answer.await.unwrap_or_else(|_| Err(StoreError::Panicked.into()))
     }
 }
 

@@ -402,4 +402,12 @@ mod tests {
         assert_eq!(FixtureScript::of_manifest(&json!({"metadata": {}})), Ok(None));
         assert!(FixtureScript::of_manifest(&json!({"metadata": {SCRIPT_KEY: 1}})).is_err());
     }
+
+    #[test]
+    fn the_example_of_the_manual_is_a_script() {
+        let manual = include_str!("../../../../docs/fixture-scripts.md");
+        let example = manual.split("```json").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let script = FixtureScript::parse(&serde_json::from_str(example).unwrap()).unwrap();
+        assert_eq!(script.tool_names(), ["lookup"]);
+    }
 }

@@ -1,0 +1,403 @@
+//! The port's reads in diesel. Statements that a turn needs are built without literals, lists or boxes, so that diesel
+//! keeps them prepared (spec: durability, section 2).
+
+use diesel::prelude::*;
+use nylorun_actors::model::Micros;
+use nylorun_actors::model::effect::EffectStatus;
+use nylorun_actors::model::event::EventKind;
+use nylorun_actors::model::ids::{AgentId, EffectId, SessionId, TurnId, WorkerId};
+use nylorun_actors::model::json::JsonText;
+use nylorun_actors::model::session::{SessionDoc, SessionHead, SessionPin, SessionStatus};
+use nylorun_actors::ports::store::{
+    CommandRow, Counts, CredentialRow, DefinitionRow, EffectRow, FoldSnapshotRow, IdempotencyRow, Page,
+    PrincipalRow, Reads, RecordRow, StoreResult, TenantRow, UsageRow, WakeRow,
+};
+
+use super::access::Access;
+use super::rows;
+use super::schema::{
+    commands, credentials, definitions, effects, events, fold_snapshots, idempotency, logs, manifests,
+    model_usage, principals, session_docs, session_pins, sessions, settings, tenant, wakes,
+};
+
+/// A row limit for SQL.
+fn rows_limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// The smallest text above every text that starts with `prefix`, which ends in `:` (`;` is the next character).
+pub(super) fn above(prefix: &str) -> String {
+    let mut end = prefix.strip_suffix(':').unwrap_or(prefix).to_owned();
+    end.push(';');
+    end
+}
+
+impl Reads for Access<'_> {
+    fn now(&self) -> Micros {
+        self.shared.now()
+    }
+
+    fn tenant(&mut self) -> StoreResult<TenantRow> {
+        let (id, name, created_at, updated_at, generation): (String, String, i64, i64, i64) =
+            self.run(|c| {
+                tenant::table
+                    .select((
+                        tenant::id,
+                        tenant::name,
+                        tenant::created_at,
+                        tenant::updated_at,
+                        tenant::generation,
+                    ))
+                    .first(c)
+            })?;
+        Ok(TenantRow {
+            id: id.into(),
+            name,
+            created_at: Micros(created_at),
+            updated_at: Micros(updated_at),
+            schema_version: self.shared.schema_version,
+            generation,
+        })
+    }
+
+    fn counts(&mut self) -> StoreResult<Counts> {
+        let open = |status: EffectStatus| {
+            effects::table
+                .filter(effects::open_in.is_not_null())
+                .filter(effects::status.eq(status.as_str()))
+                .count()
+        };
+        Ok(Counts {
+            sessions: self.run(|c| sessions::table.count().get_result(c))?,
+            running_sessions: self.run(|c| sessions::table.filter(at_work()).count().get_result(c))?,
+            pending_effects: self.run(|c| open(EffectStatus::Pending).get_result(c))?,
+            uncertain_effects: self.run(|c| open(EffectStatus::Uncertain).get_result(c))?,
+            definitions: self.run(|c| definitions::table.count().get_result(c))?,
+            parked_wakes: self
+                .run(|c| wakes::table.filter(wakes::parked_at.is_not_null()).count().get_result(c))?,
+        })
+    }
+
+    fn session(&mut self, id: &SessionId) -> StoreResult<Option<SessionHead>> {
+        self.peek(id, |hot| hot.head.clone())
+    }
+
+    fn session_pin(&mut self, id: &SessionId) -> StoreResult<Option<SessionPin>> {
+        let Some(no) = self.peek(id, |hot| hot.no)? else { return Ok(None) };
+        let row: rows::Pin =
+            self.run(|c| session_pins::table.find(no).select(rows::Pin::as_select()).first(c))?;
+        Ok(Some(row.into()))
+    }
+
+    fn session_doc(&mut self, id: &SessionId) -> StoreResult<Option<SessionDoc>> {
+        let Some((no, attempts)) = self.peek(id, |hot| (hot.no, hot.attempts))? else { return Ok(None) };
+        let row: rows::Doc =
+            self.run(|c| session_docs::table.find(no).select(rows::Doc::as_select()).first(c))?;
+        row.doc(i64::from(attempts)).map(Some)
+    }
+
+    fn sessions(
+        &mut self,
+        agent: Option<&AgentId>,
+        owner_user: Option<&str>,
+        page: &Page,
+    ) -> StoreResult<Vec<SessionHead>> {
+        let mut query = sessions::table.select(rows::Session::as_select()).order(sessions::id).into_boxed();
+        if let Some(agent) = agent {
+            query = query.filter(sessions::agent_id.eq(agent.as_str()));
+        }
+        if let Some(owner_user) = owner_user {
+            query = query.filter(sessions::owner_user_id.eq(owner_user));
+        }
+        if let Some(after) = &page.after {
+            query = query.filter(sessions::id.gt(after));
+        }
+        if let Some(limit) = page.limit {
+            query = query.limit(rows_limit(limit));
+        }
+        let found = self.run(|c| query.load(c))?;
+        found.into_iter().map(rows::Session::head).collect()
+    }
+
+    fn orphans(
+        &mut self,
+        worker: &WorkerId,
+        dead_others: bool,
+        after: Option<&SessionId>,
+        limit: usize,
+    ) -> StoreResult<Vec<SessionId>> {
+        let now = self.now().0;
+        let lapsed = sessions::owner_expires_at.is_null().or(sessions::owner_expires_at.le(now));
+        let mut query = sessions::table
+            .select(sessions::id)
+            .filter(at_work())
+            .order(sessions::id)
+            .limit(rows_limit(limit))
+            .into_boxed();
+        query = if dead_others {
+            let free = sessions::owner.is_null().or(sessions::owner.ne(worker.as_str()));
+            query.filter(free.or(lapsed))
+        } else {
+            query.filter(sessions::owner.is_null().or(lapsed))
+        };
+        if let Some(after) = after {
+            query = query.filter(sessions::id.gt(after.as_str()));
+        }
+        let found: Vec<String> = self.run(|c| query.load(c))?;
+        Ok(found.into_iter().map(Into::into).collect())
+    }
+
+    fn manifest(&mut self, hash: &str) -> StoreResult<Option<JsonText>> {
+        let text = self.run(|c| manifests::table.find(hash).select(manifests::body).first(c).optional())?;
+        Ok(rows::json(text))
+    }
+
+    fn definition(&mut self, id: &AgentId) -> StoreResult<Option<DefinitionRow>> {
+        let row: Option<rows::Definition> = self.run(|c| {
+            definitions::table.find(id.as_str()).select(rows::Definition::as_select()).first(c).optional()
+        })?;
+        Ok(row.map(Into::into))
+    }
+
+    fn definitions(&mut self, page: &Page) -> StoreResult<Vec<DefinitionRow>> {
+        let mut query =
+            definitions::table.select(rows::Definition::as_select()).order(definitions::id).into_boxed();
+        if let Some(after) = &page.after {
+            query = query.filter(definitions::id.gt(after));
+        }
+        if let Some(limit) = page.limit {
+            query = query.limit(rows_limit(limit));
+        }
+        let found = self.run(|c| query.load(c))?;
+        Ok(found.into_iter().map(Into::into).collect())
+    }
+
+    fn command(&mut self, session: &SessionId, key: &str) -> StoreResult<Option<CommandRow>> {
+        let Some(no) = self.log_no(session)? else { return Ok(None) };
+        let row: Option<(String, String)> = self.run(|c| {
+            commands::table
+                .filter(commands::log_no.eq(no))
+                .filter(commands::key.eq(key))
+                .select((commands::digest, commands::response))
+                .first(c)
+                .optional()
+        })?;
+        Ok(row.map(|(digest, response)| CommandRow { digest, response: JsonText::from_trusted(response) }))
+    }
+
+    fn effect(&mut self, id: &EffectId) -> StoreResult<Option<EffectRow>> {
+        let row: Option<(rows::Effect, String)> = self.run(|c| {
+            effects::table
+                .inner_join(logs::table)
+                .filter(effects::id.eq(id.as_str()))
+                .select((rows::Effect::as_select(), logs::session_id))
+                .first(c)
+                .optional()
+        })?;
+        row.map(|(row, session)| row.row(&session)).transpose()
+    }
+
+    fn open_effects(
+        &mut self,
+        session: &SessionId,
+        statuses: &[EffectStatus],
+    ) -> StoreResult<Vec<EffectRow>> {
+        let Some(no) = self.log_no(session)? else { return Ok(Vec::new()) };
+        // All of them, picked here: a list of statuses in SQL would be prepared anew each time.
+        let found: Vec<rows::Effect> = self.run(|c| {
+            effects::table
+                .filter(effects::open_in.eq(no))
+                .order(effects::id)
+                .select(rows::Effect::as_select())
+                .load(c)
+        })?;
+        let mut picked = Vec::new();
+        for row in found {
+            let row = row.row(session.as_str())?;
+            if statuses.contains(&row.status) {
+                picked.push(row);
+            }
+        }
+        Ok(picked)
+    }
+
+    fn completed_effects(&mut self, turn: &TurnId, segment: u32) -> StoreResult<Vec<EffectRow>> {
+        let prefix = format!("{turn}:{segment}:");
+        let found: Vec<(rows::Effect, String)> = self.run(|c| {
+            effects::table
+                .inner_join(logs::table)
+                .filter(effects::id.ge(&prefix))
+                .filter(effects::id.lt(above(&prefix)))
+                .filter(effects::status.eq(EffectStatus::Completed.as_str()))
+                .filter(effects::outcome.is_not_null())
+                .order(effects::id)
+                .select((rows::Effect::as_select(), logs::session_id))
+                .load(c)
+        })?;
+        found.into_iter().map(|(row, session)| row.row(&session)).collect()
+    }
+
+    fn head(&mut self, session: &SessionId) -> StoreResult<i64> {
+        if let Some(Some(seq)) = self.peek(session, |hot| hot.next_seq)? {
+            return Ok(seq);
+        }
+        let Some(no) = self.log_no(session)? else { return Ok(0) };
+        self.load_head(no)
+    }
+
+    fn record(&mut self, session: &SessionId, from: i64, limit: usize) -> StoreResult<Vec<RecordRow>> {
+        let Some(no) = self.log_no(session)? else { return Ok(Vec::new()) };
+        let found: Vec<rows::Event> = self.run(|c| {
+            events::table
+                .filter(events::log_no.eq(no))
+                .filter(events::seq.ge(from))
+                .order(events::seq)
+                .limit(rows_limit(limit))
+                .select(rows::Event::as_select())
+                .load(c)
+        })?;
+        found.into_iter().map(rows::Event::row).collect()
+    }
+
+    fn fold_record(&mut self, session: &SessionId, from: i64, limit: usize) -> StoreResult<Vec<RecordRow>> {
+        let Some(no) = self.log_no(session)? else { return Ok(Vec::new()) };
+        let is = |kind: EventKind| events::kind.eq(kind.as_str());
+        let step = is(EventKind::TranscriptUpdated)
+            .or(is(EventKind::TurnCancelled))
+            .or(is(EventKind::TurnFailed))
+            .or(is(EventKind::TurnCompleted));
+        let found: Vec<rows::Event> = self.run(|c| {
+            events::table
+                .filter(events::log_no.eq(no))
+                .filter(events::seq.ge(from))
+                .filter(step)
+                .order(events::seq)
+                .limit(rows_limit(limit))
+                .select(rows::Event::as_select())
+                .load(c)
+        })?;
+        found.into_iter().map(rows::Event::row).collect()
+    }
+
+    fn fold_snapshots(
+        &mut self,
+        session: &SessionId,
+        from: i64,
+        to: i64,
+    ) -> StoreResult<Vec<FoldSnapshotRow>> {
+        let Some(no) = self.log_no(session)? else { return Ok(Vec::new()) };
+        let found: Vec<(i64, i64, i64, String)> = self.run(|c| {
+            fold_snapshots::table
+                .filter(fold_snapshots::log_no.eq(no))
+                .filter(fold_snapshots::cursor.ge(from))
+                .filter(fold_snapshots::cursor.le(to))
+                .order(fold_snapshots::cursor)
+                .select((
+                    fold_snapshots::cursor,
+                    fold_snapshots::base,
+                    fold_snapshots::keep,
+                    fold_snapshots::entries,
+                ))
+                .load(c)
+        })?;
+        let row = |(cursor, base, keep, entries): (i64, i64, i64, String)| FoldSnapshotRow {
+            session_id: session.clone(),
+            cursor,
+            base,
+            keep,
+            entries: JsonText::from_trusted(entries),
+        };
+        Ok(found.into_iter().map(row).collect())
+    }
+
+    fn due_wakes(&mut self, grace_ms: i64, limit: usize) -> StoreResult<Vec<WakeRow>> {
+        let now = self.now();
+        let never_failed = wakes::retry_at.is_null().and(wakes::created_at.le(now.plus_ms(-grace_ms).0));
+        let due =
+            never_failed.or(wakes::retry_at.is_not_null().and(wakes::retry_at.assume_not_null().le(now.0)));
+        let found: Vec<(rows::Wake, String)> = self.run(|c| {
+            wakes::table
+                .inner_join(logs::table)
+                .filter(wakes::parked_at.is_null())
+                .filter(due)
+                .order(wakes::id)
+                .limit(rows_limit(limit))
+                .select((rows::Wake::as_select(), logs::session_id))
+                .load(c)
+        })?;
+        Ok(found.into_iter().map(|(row, session)| row.row(&session)).collect())
+    }
+
+    fn setting(&mut self, key: &str) -> StoreResult<Option<String>> {
+        self.run(|c| settings::table.find(key).select(settings::value).first(c).optional())
+    }
+
+    fn principal_by_hash(&mut self, hash: &str) -> StoreResult<Option<PrincipalRow>> {
+        let row: Option<rows::Principal> = self.run(|c| {
+            principals::table
+                .filter(principals::token_hash.eq(hash))
+                .select(rows::Principal::as_select())
+                .first(c)
+                .optional()
+        })?;
+        Ok(row.map(Into::into))
+    }
+
+    fn principals(&mut self) -> StoreResult<Vec<PrincipalRow>> {
+        let found: Vec<rows::Principal> = self
+            .run(|c| principals::table.order(principals::id).select(rows::Principal::as_select()).load(c))?;
+        Ok(found.into_iter().map(Into::into).collect())
+    }
+
+    fn credential(&mut self, vault: &str, id: &str) -> StoreResult<Option<CredentialRow>> {
+        let row: Option<rows::Credential> = self.run(|c| {
+            credentials::table.find((vault, id)).select(rows::Credential::as_select()).first(c).optional()
+        })?;
+        Ok(row.map(Into::into))
+    }
+
+    fn credentials(&mut self, vault: &str) -> StoreResult<Vec<CredentialRow>> {
+        let found: Vec<rows::Credential> = self.run(|c| {
+            credentials::table
+                .filter(credentials::vault_id.eq(vault))
+                .order(credentials::id)
+                .select(rows::Credential::as_select())
+                .load(c)
+        })?;
+        Ok(found.into_iter().map(Into::into).collect())
+    }
+
+    fn idempotency(&mut self, key: &str) -> StoreResult<Option<IdempotencyRow>> {
+        let row: Option<(String, String)> = self.run(|c| {
+            idempotency::table
+                .find(key)
+                .select((idempotency::body_hash, idempotency::response))
+                .first(c)
+                .optional()
+        })?;
+        Ok(row.map(|(body_hash, response)| IdempotencyRow {
+            body_hash,
+            response: JsonText::from_trusted(response),
+        }))
+    }
+
+    fn usage_of_effect(&mut self, effect: &str) -> StoreResult<Vec<UsageRow>> {
+        let found: Vec<rows::Usage> = self.run(|c| {
+            model_usage::table
+                .filter(model_usage::effect_key.eq(effect))
+                .order((model_usage::created_at, model_usage::id))
+                .select(rows::Usage::as_select())
+                .load(c)
+        })?;
+        Ok(found.into_iter().map(Into::into).collect())
+    }
+}
+
+/// The condition of the partial index `sessions_at_work`, in the words SQLite needs to recognise it.
+fn at_work() -> diesel::expression::SqlLiteral<diesel::sql_types::Bool> {
+    debug_assert_eq!(
+        (SessionStatus::Runnable.as_str(), SessionStatus::Running.as_str()),
+        ("runnable", "running")
+    );
+    diesel::dsl::sql("status IN ('runnable', 'running')")
+}

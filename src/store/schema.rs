@@ -1,0 +1,230 @@
+//! The tables, as `migrations/sqlite` makes them.
+
+diesel::table! {
+    tenant (singleton) {
+        singleton -> BigInt,
+        id -> Text,
+        name -> Text,
+        created_at -> BigInt,
+        updated_at -> BigInt,
+        generation -> BigInt,
+    }
+}
+
+diesel::table! {
+    logs (no) {
+        no -> BigInt,
+        session_id -> Text,
+    }
+}
+
+diesel::table! {
+    sessions (no) {
+        no -> BigInt,
+        id -> Text,
+        agent_id -> Text,
+        owner_user_id -> Text,
+        sandbox_id -> Nullable<Text>,
+        manifest_hash -> Text,
+        status -> Text,
+        active_turn_id -> Nullable<Text>,
+        last_turn_id -> Nullable<Text>,
+        owner -> Nullable<Text>,
+        epoch -> BigInt,
+        owner_expires_at -> Nullable<BigInt>,
+        attempts -> BigInt,
+    }
+}
+
+diesel::table! {
+    session_pins (no) {
+        no -> BigInt,
+        implementation_version -> Text,
+        plugin_roots -> Nullable<Text>,
+        info -> Nullable<Text>,
+        creation -> Text,
+        vault_ids -> Nullable<Text>,
+        credential_selections -> Nullable<Text>,
+        sandbox_owner_id -> Nullable<Text>,
+        sandbox -> Nullable<Text>,
+        sandbox_source -> Nullable<Text>,
+        mcp_snapshot -> Nullable<Text>,
+        mcp_diagnostics -> Nullable<Text>,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    session_docs (no) {
+        no -> BigInt,
+        checkpoint -> Nullable<Text>,
+        state -> Nullable<Text>,
+        turn_start_state -> Nullable<Text>,
+        history_from -> Nullable<BigInt>,
+        history_snapshot -> Nullable<BigInt>,
+        waits -> Nullable<Text>,
+        error -> Nullable<Text>,
+        last_output -> Nullable<Text>,
+        variants -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
+    manifests (hash) {
+        hash -> Text,
+        body -> Text,
+    }
+}
+
+diesel::table! {
+    definitions (id) {
+        id -> Text,
+        manifest_hash -> Text,
+        implementation_version -> Text,
+        plugin_roots -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
+    commands (id) {
+        id -> BigInt,
+        log_no -> BigInt,
+        key -> Text,
+        digest -> Text,
+        response -> Text,
+    }
+}
+
+diesel::table! {
+    effects (no) {
+        no -> BigInt,
+        id -> Text,
+        log_no -> BigInt,
+        turn_id -> Text,
+        kind -> Text,
+        status -> Text,
+        request_hash -> Text,
+        request -> Text,
+        outcome -> Nullable<Text>,
+        error -> Nullable<Text>,
+        attempts -> BigInt,
+        slimmed -> Bool,
+        open_in -> Nullable<BigInt>,
+    }
+}
+
+diesel::table! {
+    events (no) {
+        no -> BigInt,
+        log_no -> BigInt,
+        seq -> BigInt,
+        kind -> Text,
+        turn_id -> Nullable<Text>,
+        body -> Text,
+    }
+}
+
+diesel::table! {
+    fold_snapshots (no) {
+        no -> BigInt,
+        log_no -> BigInt,
+        cursor -> BigInt,
+        base -> BigInt,
+        keep -> BigInt,
+        entries -> Text,
+    }
+}
+
+diesel::table! {
+    wakes (id) {
+        id -> BigInt,
+        log_no -> BigInt,
+        reason -> Text,
+        dedupe_key -> Nullable<Text>,
+        created_at -> BigInt,
+        attempts -> BigInt,
+        retry_at -> Nullable<BigInt>,
+        parked_at -> Nullable<BigInt>,
+    }
+}
+
+diesel::table! {
+    settings (key) {
+        key -> Text,
+        value -> Text,
+    }
+}
+
+diesel::table! {
+    principals (id) {
+        id -> Text,
+        role -> Text,
+        token_hash -> Text,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    credentials (vault_id, id) {
+        vault_id -> Text,
+        id -> Text,
+        name -> Text,
+        kind -> Text,
+        binding -> Text,
+        expires_at -> Nullable<Text>,
+        created_at -> BigInt,
+        rotated_at -> Nullable<BigInt>,
+        kek_id -> Text,
+        nonce -> Binary,
+        ciphertext -> Binary,
+        wrapped_dek -> Binary,
+    }
+}
+
+diesel::table! {
+    idempotency (key) {
+        key -> Text,
+        body_hash -> Text,
+        response -> Text,
+    }
+}
+
+diesel::table! {
+    audit (ord) {
+        ord -> BigInt,
+        id -> Text,
+        at -> BigInt,
+        actor -> Text,
+        action -> Text,
+        target -> Nullable<Text>,
+        outcome -> Text,
+    }
+}
+
+diesel::table! {
+    model_usage (id) {
+        id -> Text,
+        effect_key -> Text,
+        session_id -> Text,
+        turn_id -> Text,
+        agent_id -> Text,
+        provider -> Nullable<Text>,
+        model -> Nullable<Text>,
+        input_tokens -> BigInt,
+        output_tokens -> BigInt,
+        total_tokens -> BigInt,
+        cached_tokens -> BigInt,
+        cache_write_tokens -> BigInt,
+        reasoning_tokens -> BigInt,
+        cost_usd -> Double,
+        duplicate -> Bool,
+        created_at -> BigInt,
+    }
+}
+
+diesel::joinable!(effects -> logs (log_no));
+diesel::joinable!(wakes -> logs (log_no));
+diesel::allow_tables_to_appear_in_same_query!(effects, logs);
+diesel::allow_tables_to_appear_in_same_query!(wakes, logs);
+diesel::allow_tables_to_appear_in_same_query!(sessions, session_pins);
+diesel::allow_tables_to_appear_in_same_query!(sessions, session_docs);
