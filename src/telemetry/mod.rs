@@ -73,7 +73,9 @@ pub fn init(format: LogFormat, filter: &str) -> Result<(), TelemetryError> {
     let builder = tracing_subscriber::fmt().with_env_filter(parse(filter)?).with_writer(Stderr);
     // `try_init` fails only when a subscriber is there already: tests start several servers in one process.
     let _ = match format {
-        LogFormat::Json => builder.json().flatten_event(true).with_current_span(true).try_init(),
+        LogFormat::Json => {
+            builder.json().flatten_event(true).with_current_span(true).with_span_list(false).try_init()
+        }
         LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).try_init(),
     };
     Ok(())
