@@ -1,4 +1,6 @@
 //! The adapters.
 
+pub mod api;
 pub mod engine;
 pub mod store;
+pub mod vault;

@@ -1,3 +1,5 @@
-//! The harness we ship: the agent loop and the models it asks (spec: engine).
+//! The harness we ship: the agent loop, how it runs for core, and the models it asks (spec: engine).
 
+pub mod agent;
 pub mod model;
+pub mod run;

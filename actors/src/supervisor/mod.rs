@@ -260,3 +260,34 @@ impl Handler<crate::messages::Panic> for TenantSupervisor {
         panic!("a test asked the supervisor to panic");
     }
 }
+
+/// Makes a child panic, for tests.
+#[cfg(any(test, feature = "testing"))]
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub enum PanicChild {
+    /// The harness of an arbiter.
+    Harness(usize),
+    /// The sweeper.
+    Sweeper,
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl Handler<PanicChild> for TenantSupervisor {
+    type Result = ();
+
+    fn handle(&mut self, msg: PanicChild, _ctx: &mut Self::Context) {
+        match msg {
+            PanicChild::Harness(index) => {
+                if let Some(harness) = self.harnesses.get(index).into_iter().flatten().next() {
+                    harness.do_send(crate::messages::Panic);
+                }
+            }
+            PanicChild::Sweeper => {
+                if let Some(sweeper) = &self.sweeper {
+                    sweeper.do_send(crate::messages::Panic);
+                }
+            }
+        }
+    }
+}

@@ -1,8 +1,11 @@
-//! What tests and simulations stand on: a clock and entropy of their own, the in-memory store, the store contract.
+//! What tests and simulations stand on: clocks and entropy of their own, the in-memory store, the store contract, an
+//! engine whose steps a test chooses.
 
 pub mod clock;
 pub mod contract;
+pub mod engine;
 pub mod memory_store;
+pub mod virtual_time;
 
 pub use clock::{ManualClock, SeededEntropy};
 pub use memory_store::{FaultPoint, MemoryStore};

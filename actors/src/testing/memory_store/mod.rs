@@ -9,6 +9,7 @@ mod tx;
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use data::Data;
@@ -45,6 +46,7 @@ pub struct MemoryStore {
     queue: Mutex<Queue>,
     listeners: Mutex<Vec<CommitListener>>,
     fault: Mutex<Option<FaultHook>>,
+    shared: AtomicBool,
 }
 
 #[derive(Default)]
@@ -71,7 +73,14 @@ impl MemoryStore {
     }
 
     fn over(env: Env, data: Arc<Mutex<Data>>) -> Self {
-        Self { env, data, queue: Mutex::default(), listeners: Mutex::default(), fault: Mutex::default() }
+        Self {
+            env,
+            data,
+            queue: Mutex::default(),
+            listeners: Mutex::default(),
+            fault: Mutex::default(),
+            shared: AtomicBool::new(false),
+        }
     }
 
     /// Another store over the same data: what a process finds that starts after this one. Listeners and the fault hook
@@ -80,6 +89,11 @@ impl MemoryStore {
     pub fn reopen(&self) -> Arc<Self> {
         let env = Env::new(self.env.tenant.clone(), self.env.clock.clone(), self.env.entropy.clone());
         Arc::new(Self::over(env, self.data.clone()))
+    }
+
+    /// From now on other processes may use the same data: the owner of a lease is not dead just because it is another.
+    pub fn share(&self) {
+        self.shared.store(true, Ordering::SeqCst);
     }
 
     /// A handle on it.
@@ -192,7 +206,7 @@ impl Store for MemoryStore {
     }
 
     fn is_exclusive(&self) -> bool {
-        true
+        !self.shared.load(Ordering::SeqCst)
     }
 
     fn health(&self) -> StoreHealth {

@@ -1,0 +1,7 @@
+//! The tree under a paused clock, an in-memory store and an engine whose steps each test chooses.
+
+mod observers;
+mod panics;
+mod simulation;
+mod support;
+mod turns;
