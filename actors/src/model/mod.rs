@@ -10,6 +10,7 @@ pub mod json;
 pub mod manifest;
 pub mod outcome;
 pub mod session;
+pub mod shape;
 pub mod time;
 pub mod transcript;
 pub mod turn;

@@ -9,6 +9,8 @@
 //! | [`effects`] | what a harness may do next, and what it came to |
 //! | [`settle`] | how a segment's end changes the session |
 //! | [`history`] | the fold of the record, its snapshots |
+//! | [`keys`] | operator keys |
+//! | [`models`], [`settings`] | the Tenant's model providers and its other settings |
 //! | [`ownership`] | leases, epochs, the fence |
 //! | [`event`] | payloads that always fit |
 
@@ -18,9 +20,12 @@ pub mod definitions;
 pub mod effects;
 pub mod event;
 pub mod history;
+pub mod keys;
+pub mod models;
 pub mod ownership;
 pub mod refusal;
 pub mod sessions;
+pub mod settings;
 pub mod settle;
 
 pub use ownership::RunRefusal;

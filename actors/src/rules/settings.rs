@@ -1,0 +1,77 @@
+//! Tenant settings: their names and who may set them first (spec: http-api, section 15.2; security, section 12.4).
+
+use crate::model::json::{Json, JsonText};
+use crate::ports::store::{AuditRow, Reads, StoreResult, Tx};
+
+/// `true` when every model call is answered by the fixture model.
+pub const FIXTURE: &str = "model.fixture";
+/// JSON text of the script that the fixture model follows; absent: the compatible one.
+pub const FIXTURE_SCRIPT: &str = "model.fixture.script";
+/// `auto` or `virtual`.
+pub const SANDBOX_BACKEND: &str = "sandbox.backend";
+/// JSON text of the sandbox configuration.
+pub const SANDBOX_CONFIG: &str = "sandbox.config";
+/// The provider whose model is used.
+pub const ACTIVE_PROVIDER: &str = "model.active";
+
+/// Whether every model call is answered by the fixture model.
+///
+/// # Errors
+/// The store's.
+pub fn fixture_model(reads: &mut dyn Reads) -> StoreResult<bool> {
+    Ok(reads.setting(FIXTURE)?.as_deref() == Some("true"))
+}
+
+/// The script of the fixture model.
+///
+/// # Errors
+/// The store's.
+pub fn fixture_script(reads: &mut dyn Reads) -> StoreResult<Option<JsonText>> {
+    Ok(reads.setting(FIXTURE_SCRIPT)?.map(JsonText::from_trusted))
+}
+
+/// Turns the fixture model on with a script, or off with `None`.
+///
+/// # Errors
+/// The store's.
+pub fn put_fixture(tx: &mut dyn Tx, script: Option<&Json>) -> StoreResult<()> {
+    match script {
+        Some(script) => {
+            tx.put_setting(FIXTURE_SCRIPT, JsonText::of(script).as_str())?;
+            tx.put_setting(FIXTURE, "true")?;
+        }
+        None => {
+            tx.delete_setting(FIXTURE_SCRIPT)?;
+            tx.delete_setting(FIXTURE)?;
+        }
+    }
+    audit(tx, "operator", "fixture.put", None)
+}
+
+/// Writes a setting that is not set yet; whether it did.
+///
+/// # Errors
+/// The store's.
+pub fn put_if_absent(tx: &mut dyn Tx, key: &str, value: &str) -> StoreResult<bool> {
+    if tx.setting(key)?.is_some() {
+        return Ok(false);
+    }
+    tx.put_setting(key, value)?;
+    Ok(true)
+}
+
+/// One line of the audit for something that was done.
+///
+/// # Errors
+/// The store's.
+pub fn audit(tx: &mut dyn Tx, actor: &str, action: &str, target: Option<&str>) -> StoreResult<()> {
+    let row = AuditRow {
+        id: tx.uuid(),
+        at: tx.now(),
+        actor: actor.to_owned(),
+        action: action.to_owned(),
+        target: target.map(str::to_owned),
+        outcome: "ok".to_owned(),
+    };
+    tx.put_audit(&row)
+}

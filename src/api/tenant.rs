@@ -1,0 +1,68 @@
+//! `GET /v1/tenant`: the Tenant's status (spec: http-api, section 15.1). Never secrets.
+
+use nylorun_actors::model::json::Json;
+use nylorun_actors::ports::store::Page;
+use nylorun_actors::rules::{Refusal, models, settings};
+use nylorun_actors::tenant::TenantFigures;
+use serde_json::json;
+
+use super::answer::{self, Answer};
+use super::call::Call;
+
+pub(super) async fn status(call: Call) -> Answer {
+    let tenant = call.tenant();
+    let figures = tenant.figures().await?;
+    let read = tenant.store().read(|reads| {
+        let model = models::view(reads)?;
+        let fixture = settings::fixture_model(reads)?;
+        let agents = reads.definitions(&Page::default())?;
+        Ok::<_, Refusal>((reads.tenant()?, model, fixture, agents))
+    });
+    let (row, model, fixture, agents) = read.await?;
+    let configured = model["configured"] == Json::Bool(true);
+    let agents: Vec<Json> = agents
+        .iter()
+        .map(|agent| json!({"agentId": agent.id.as_str(), "registered": true, "endpoint": false}))
+        .collect();
+    let schema_version = row.schema_version;
+    let store = tenant.store().store().clone();
+    let health = tokio::task::spawn_blocking(move || store.health()).await;
+    let (healthy, current) =
+        health.map_or((false, false), |h| (h.ok, h.schema_version == h.expected_schema_version));
+    Ok(answer::json(&json!({
+        "tenant": {
+            "id": row.id.as_str(),
+            "name": row.name,
+            "createdAt": row.created_at.to_iso(),
+            "updatedAt": row.updated_at.to_iso(),
+            "schemaVersion": schema_version,
+        },
+        "path": call.state.facts().home,
+        "checks": {
+            "store": healthy,
+            "scheduler": figures.accepting,
+            "model": configured || fixture,
+            "endpoints": true,
+            "schema": current,
+        },
+        "model": model,
+        "agents": agents,
+        "counts": {
+            "sessions": figures.counts.sessions,
+            "runningSessions": figures.counts.running_sessions,
+            "pendingActions": figures.counts.pending_effects,
+            "uncertainEffects": figures.counts.uncertain_effects,
+        },
+        "sandbox": {"backend": null, "retained": 0},
+        "harness": harness(&figures),
+    })))
+}
+
+/// `{mode, connected, workspace}`.
+pub(super) fn harness(figures: &TenantFigures) -> Json {
+    json!({
+        "mode": "in-process",
+        "connected": figures.harnesses_connected,
+        "workspace": figures.harness_workspace,
+    })
+}
