@@ -5,6 +5,8 @@
 
 #[path = "http_api/events.rs"]
 mod events;
+#[path = "http_api/log.rs"]
+mod log;
 #[path = "http_api/matrix.rs"]
 mod matrix;
 #[path = "http_api/models.rs"]

@@ -33,7 +33,7 @@ async fn a_provider_is_stored_sealed_and_used() {
     assert_eq!(view, expected);
     assert_eq!(api.app("GET", "/v1/tenant/model").send().await.json(), expected);
     assert_eq!(active_key(&api).await, Some(("m-1".into(), "secret-key-of-tests".into())));
-    let rows = api.store.handle().read(|r| Ok::<_, StoreError>(r.credentials("host")?)).await.unwrap();
+    let rows = api.store.handle().read::<_, StoreError, _>(|r| r.credentials("host")).await.unwrap();
     assert_eq!(rows.len(), 1);
     let row = &rows[0];
     assert_eq!((row.id.as_str(), row.wrapped_dek.len(), row.nonce.len()), ("host-model:custom", 60, 12));
