@@ -1,5 +1,7 @@
 //! The tree under a paused clock, an in-memory store and an engine whose steps each test chooses.
 
+mod bare;
+mod fencing;
 mod observers;
 mod panics;
 mod simulation;
