@@ -1,6 +1,9 @@
-//! The adapters.
+//! The adapters around `nylorun-actors`: the binary, its commands, and what the tree needs from outside.
 
 pub mod api;
+pub mod cli;
 pub mod engine;
+pub mod host;
 pub mod store;
+pub mod telemetry;
 pub mod vault;

@@ -1,5 +1,8 @@
 //! The SQLite store keeps the store contract.
 
+// Helpers of tests may panic like tests.
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 
 use nylorun::store::{OpenOptions, SqliteStore};

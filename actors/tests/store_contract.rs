@@ -1,5 +1,8 @@
 //! The in-memory store keeps the store contract, and does what only it can: fail on command.
 
+// Helpers of tests may panic like tests.
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 
 use nylorun_actors::model::event::EventKind;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use diesel::connection::SimpleConnection as _;
 use diesel::prelude::*;
 use nylorun_actors::model::Micros;
 use nylorun_actors::model::ids::{SessionId, TenantId};
@@ -12,6 +11,7 @@ use nylorun_actors::ports::{Clock, Entropy, StoreError};
 
 use super::error::store_error;
 use super::hot::{Hot, HotSessions};
+use super::prepared::{Words, prepared};
 use super::rows;
 use super::schema::{events, logs, sessions};
 
@@ -81,7 +81,7 @@ impl<'a> Access<'a> {
             if self.writer.is_none() {
                 return Err(StoreError::ReadOnly(NO_WRITER.to_owned()));
             }
-            self.run(|c| c.batch_execute("SAVEPOINT job"))?;
+            self.run(|c| prepared!(c, Words("SAVEPOINT job")))?;
             self.wrote = true;
         }
         self.run(statement)
@@ -96,8 +96,8 @@ impl<'a> Access<'a> {
         if !self.wrote {
             return Ok(false);
         }
-        let end = if keep { "RELEASE job" } else { "ROLLBACK TO job; RELEASE job" };
-        self.conn.batch_execute(end).map_err(store_error)?;
+        let undone = if keep { Ok(0) } else { prepared!(self.conn, Words("ROLLBACK TO job")) };
+        undone.and_then(|_| prepared!(self.conn, Words("RELEASE job"))).map_err(store_error)?;
         Ok(keep)
     }
 

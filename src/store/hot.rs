@@ -90,3 +90,65 @@ impl HotSessions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nylorun_actors::model::session::SessionStatus;
+
+    fn remember(sessions: &mut HotSessions, id: &str) {
+        let head = SessionHead {
+            id: id.into(),
+            agent_id: "a".into(),
+            owner_user_id: String::new(),
+            sandbox_id: None,
+            manifest_hash: String::new(),
+            status: SessionStatus::Idle,
+            active_turn_id: None,
+            last_turn_id: None,
+            owner: None,
+            epoch: 0,
+            owner_expires_at: None,
+        };
+        sessions.remember(id.into(), Hot { no: 1, head, attempts: 0, next_seq: None });
+    }
+
+    fn knows(sessions: &HotSessions, id: &str) -> bool {
+        sessions.get(&id.into()).is_some()
+    }
+
+    #[test]
+    fn a_rollback_forgets_what_its_transaction_changed_and_nothing_else() {
+        let mut sessions = HotSessions::default();
+        for id in ["before", "changed", "read"] {
+            remember(&mut sessions, id);
+        }
+        sessions.change(&"before".into(), |hot| hot.next_seq = Some(1));
+        sessions.keep();
+        sessions.change(&"changed".into(), |hot| hot.next_seq = Some(1));
+        sessions.roll_back();
+        assert!(knows(&sessions, "before") && knows(&sessions, "read") && !knows(&sessions, "changed"));
+    }
+
+    #[test]
+    fn a_rolled_back_reset_forgets_what_was_learned_after_it() {
+        let mut sessions = HotSessions::default();
+        sessions.remove_all();
+        remember(&mut sessions, "inside");
+        sessions.roll_back();
+        assert!(!knows(&sessions, "inside"));
+    }
+
+    #[test]
+    fn memory_is_bounded_between_groups() {
+        let mut sessions = HotSessions::default();
+        for i in 0..KEPT {
+            remember(&mut sessions, &i.to_string());
+        }
+        sessions.trim();
+        assert!(knows(&sessions, "0"));
+        remember(&mut sessions, "one more");
+        sessions.trim();
+        assert!(!knows(&sessions, "0") && !knows(&sessions, "one more"));
+    }
+}

@@ -8,6 +8,7 @@ mod access;
 mod error;
 mod hot;
 mod open;
+mod prepared;
 mod queue;
 mod reader;
 mod reads;

@@ -3,12 +3,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use diesel::connection::SimpleConnection as _;
 use diesel::prelude::*;
 use nylorun_actors::ports::store::ReadJob;
 
 use super::access::{Access, Shared};
 use super::error::store_error;
+use super::prepared::{Words, prepared};
 use super::queue::Queue;
 
 /// Works until the queue is closed and empty.
@@ -23,7 +23,7 @@ pub(super) fn work(mut conn: SqliteConnection, shared: &Shared, queue: &Arc<Queu
 
 fn read(conn: &mut SqliteConnection, shared: &Shared, job: Box<dyn ReadJob>) {
     // The snapshot is that of the first statement.
-    if let Err(error) = conn.batch_execute("BEGIN DEFERRED") {
+    if let Err(error) = prepared!(conn, Words("BEGIN DEFERRED")) {
         job.run(Err(store_error(error)));
         return;
     }
@@ -31,7 +31,7 @@ fn read(conn: &mut SqliteConnection, shared: &Shared, job: Box<dyn ReadJob>) {
     if catch_unwind(AssertUnwindSafe(|| job.run(Ok(&mut access)))).is_err() {
         tracing::error!("a read panicked");
     }
-    if let Err(error) = conn.batch_execute("ROLLBACK") {
+    if let Err(error) = prepared!(conn, Words("ROLLBACK")) {
         tracing::warn!(%error, "a read did not end");
     }
 }

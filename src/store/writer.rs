@@ -16,6 +16,7 @@ use nylorun_actors::ports::store::{CommitListener, Committed, Job, StoreResult};
 use super::access::{Access, Shared};
 use super::error::store_error;
 use super::hot::HotSessions;
+use super::prepared::{Words, prepared};
 use super::queue::Queue;
 
 /// What the writer shares with the store.
@@ -65,7 +66,7 @@ impl Writer {
         let mut refused = None;
         for job in jobs.drain(..) {
             if !open && refused.is_none() {
-                let begun = self.conn.batch_execute("BEGIN IMMEDIATE").map_err(store_error);
+                let begun = prepared!(&mut self.conn, Words("BEGIN IMMEDIATE")).map_err(store_error);
                 refused = begun.inspect_err(|_| self.outside.commits.store(false, Ordering::Relaxed)).err();
             }
             // Asked once: each time may mean to wait for a lock.
@@ -125,8 +126,8 @@ impl Writer {
 
     fn commit(&mut self) {
         // Without a write this touches no file.
-        match self.conn.batch_execute("COMMIT").map_err(store_error) {
-            Ok(()) => self.outside.commits.store(true, Ordering::Relaxed),
+        match prepared!(&mut self.conn, Words("COMMIT")).map_err(store_error) {
+            Ok(_) => self.outside.commits.store(true, Ordering::Relaxed),
             Err(error) => self.lose(&error),
         }
         for done in &mut self.done {

@@ -16,6 +16,7 @@ use nylorun_actors::ports::store::{
 
 use super::access::Access;
 use super::hot::Hot;
+use super::prepared::prepared;
 use super::reads::above;
 use super::schema::{
     audit, commands, credentials, definitions, effects, events, fold_snapshots, idempotency, logs, manifests,
@@ -97,8 +98,9 @@ impl Tx for Access<'_> {
         }
         let no = self.log_no_or_new(&head.id)?;
         self.write(|c| {
-            diesel::insert_into(sessions::table)
-                .values((
+            prepared!(
+                c,
+                diesel::insert_into(sessions::table).values((
                     sessions::no.eq(no),
                     sessions::id.eq(head.id.as_str()),
                     sessions::agent_id.eq(head.agent_id.as_str()),
@@ -113,17 +115,19 @@ impl Tx for Access<'_> {
                     sessions::owner_expires_at.eq(head.owner_expires_at.map(|at| at.0)),
                     sessions::attempts.eq(i64::from(doc.attempts)),
                 ))
-                .execute(c)
+            )
         })?;
         self.write(|c| {
-            diesel::insert_into(session_pins::table)
-                .values((session_pins::no.eq(no), pin_columns!(pin)))
-                .execute(c)
+            prepared!(
+                c,
+                diesel::insert_into(session_pins::table).values((session_pins::no.eq(no), pin_columns!(pin)))
+            )
         })?;
         self.write(|c| {
-            diesel::insert_into(session_docs::table)
-                .values((session_docs::no.eq(no), doc_columns!(doc)))
-                .execute(c)
+            prepared!(
+                c,
+                diesel::insert_into(session_docs::table).values((session_docs::no.eq(no), doc_columns!(doc)))
+            )
         })?;
         let hot = Hot { no, head: head.clone(), attempts: doc.attempts, next_seq: None };
         let memory = self.hot()?;
@@ -142,13 +146,14 @@ impl Tx for Access<'_> {
     ) -> StoreResult<()> {
         let no = self.need(id, |hot| hot.no)?;
         self.write(|c| {
-            diesel::update(sessions::table.find(no))
-                .set((
+            prepared!(
+                c,
+                diesel::update(sessions::table.find(no)).set((
                     sessions::status.eq(status.as_str()),
                     sessions::active_turn_id.eq(active.map(TurnId::as_str)),
                     sessions::last_turn_id.eq(last.map(TurnId::as_str)),
                 ))
-                .execute(c)
+            )
         })?;
         self.hot()?.change(id, |hot| {
             hot.head.status = status;
@@ -167,13 +172,14 @@ impl Tx for Access<'_> {
     ) -> StoreResult<()> {
         let no = self.need(id, |hot| hot.no)?;
         self.write(|c| {
-            diesel::update(sessions::table.find(no))
-                .set((
+            prepared!(
+                c,
+                diesel::update(sessions::table.find(no)).set((
                     sessions::owner.eq(owner.map(WorkerId::as_str)),
                     sessions::epoch.eq(epoch),
                     sessions::owner_expires_at.eq(expires.map(|at| at.0)),
                 ))
-                .execute(c)
+            )
         })?;
         self.hot()?.change(id, |hot| {
             hot.head.owner = owner.cloned();
@@ -185,22 +191,23 @@ impl Tx for Access<'_> {
 
     fn put_session_pin(&mut self, id: &SessionId, pin: &SessionPin) -> StoreResult<()> {
         let no = self.need(id, |hot| hot.no)?;
-        self.write(|c| diesel::update(session_pins::table.find(no)).set(pin_columns!(pin)).execute(c))?;
+        self.write(|c| prepared!(c, diesel::update(session_pins::table.find(no)).set(pin_columns!(pin))))?;
         Ok(())
     }
 
     fn put_session_doc(&mut self, id: &SessionId, doc: &SessionDoc) -> StoreResult<()> {
         let (no, attempts) = self.need(id, |hot| (hot.no, hot.attempts))?;
-        self.write(|c| diesel::update(session_docs::table.find(no)).set(doc_columns!(doc)).execute(c))?;
+        self.write(|c| prepared!(c, diesel::update(session_docs::table.find(no)).set(doc_columns!(doc))))?;
         if attempts == doc.attempts { Ok(()) } else { self.put_attempts(id, doc.attempts) }
     }
 
     fn put_attempts(&mut self, id: &SessionId, attempts: u32) -> StoreResult<()> {
         let no = self.need(id, |hot| hot.no)?;
         self.write(|c| {
-            diesel::update(sessions::table.find(no))
-                .set(sessions::attempts.eq(i64::from(attempts)))
-                .execute(c)
+            prepared!(
+                c,
+                diesel::update(sessions::table.find(no)).set(sessions::attempts.eq(i64::from(attempts)))
+            )
         })?;
         self.hot()?.change(id, |hot| hot.attempts = attempts);
         Ok(())
@@ -208,38 +215,41 @@ impl Tx for Access<'_> {
 
     fn delete_session(&mut self, id: &SessionId) -> StoreResult<()> {
         let Some(no) = self.peek(id, |hot| hot.no)? else { return Ok(()) };
-        self.write(|c| diesel::delete(commands::table.filter(commands::log_no.eq(no))).execute(c))?;
-        self.write(|c| diesel::delete(effects::table.filter(effects::log_no.eq(no))).execute(c))?;
+        self.write(|c| prepared!(c, diesel::delete(commands::table.filter(commands::log_no.eq(no)))))?;
+        self.write(|c| prepared!(c, diesel::delete(effects::table.filter(effects::log_no.eq(no)))))?;
         self.write(|c| {
-            diesel::delete(fold_snapshots::table.filter(fold_snapshots::log_no.eq(no))).execute(c)
+            prepared!(c, diesel::delete(fold_snapshots::table.filter(fold_snapshots::log_no.eq(no))))
         })?;
-        self.write(|c| diesel::delete(wakes::table.filter(wakes::log_no.eq(no))).execute(c))?;
+        self.write(|c| prepared!(c, diesel::delete(wakes::table.filter(wakes::log_no.eq(no)))))?;
         // Pin and documents go with it.
-        self.write(|c| diesel::delete(sessions::table.find(no)).execute(c))?;
+        self.write(|c| prepared!(c, diesel::delete(sessions::table.find(no))))?;
         self.hot()?.remove(id);
         Ok(())
     }
 
     fn put_manifest(&mut self, hash: &str, text: &JsonText) -> StoreResult<()> {
         self.write(|c| {
-            diesel::insert_into(manifests::table)
-                .values((manifests::hash.eq(hash), manifests::body.eq(text.as_str())))
-                .on_conflict_do_nothing()
-                .execute(c)
+            prepared!(
+                c,
+                diesel::insert_into(manifests::table)
+                    .values((manifests::hash.eq(hash), manifests::body.eq(text.as_str())))
+                    .on_conflict_do_nothing()
+            )
         })?;
         Ok(())
     }
 
     fn put_definition(&mut self, row: &DefinitionRow) -> StoreResult<()> {
         self.write(|c| {
-            diesel::replace_into(definitions::table)
-                .values((
+            prepared!(
+                c,
+                diesel::replace_into(definitions::table).values((
                     definitions::id.eq(row.id.as_str()),
                     definitions::manifest_hash.eq(&row.manifest_hash),
                     definitions::implementation_version.eq(&row.implementation_version),
                     definitions::plugin_roots.eq(text(row.plugin_roots.as_ref())),
                 ))
-                .execute(c)
+            )
         })?;
         Ok(())
     }
@@ -247,14 +257,15 @@ impl Tx for Access<'_> {
     fn put_command(&mut self, session: &SessionId, key: &str, row: &CommandRow) -> StoreResult<()> {
         let no = self.need(session, |hot| hot.no)?;
         self.write(|c| {
-            diesel::insert_into(commands::table)
-                .values((
+            prepared!(
+                c,
+                diesel::insert_into(commands::table).values((
                     commands::log_no.eq(no),
                     commands::key.eq(key),
                     commands::digest.eq(&row.digest),
                     commands::response.eq(row.response.as_str()),
                 ))
-                .execute(c)
+            )
         })?;
         Ok(())
     }
@@ -262,8 +273,9 @@ impl Tx for Access<'_> {
     fn insert_effect(&mut self, row: &EffectRow) -> StoreResult<()> {
         let no = self.need(&row.session_id, |hot| hot.no)?;
         self.write(|c| {
-            diesel::insert_into(effects::table)
-                .values((
+            prepared!(
+                c,
+                diesel::insert_into(effects::table).values((
                     effects::id.eq(row.id.as_str()),
                     effects::log_no.eq(no),
                     effects::turn_id.eq(row.turn_id.as_str()),
@@ -277,7 +289,7 @@ impl Tx for Access<'_> {
                     effects::slimmed.eq(row.slimmed),
                     effects::open_in.eq(is_open(row.status).then_some(no)),
                 ))
-                .execute(c)
+            )
         })?;
         Ok(())
     }
@@ -297,23 +309,24 @@ impl Tx for Access<'_> {
         let row = effects::table.filter(effects::id.eq(id.as_str()));
         let changed = if is_open(status) {
             let open = effects::open_in.eq(effects::log_no.nullable());
-            self.write(|c| diesel::update(row).set((columns, open)).execute(c))?
+            self.write(|c| prepared!(c, diesel::update(row).set((columns, open))))?
         } else {
             let closed = effects::open_in.eq(None::<i64>);
-            self.write(|c| diesel::update(row).set((columns, closed)).execute(c))?
+            self.write(|c| prepared!(c, diesel::update(row).set((columns, closed))))?
         };
         self.must_change(changed, id)
     }
 
     fn reinvoke_effect(&mut self, id: &EffectId) -> StoreResult<()> {
         let changed = self.write(|c| {
-            diesel::update(effects::table.filter(effects::id.eq(id.as_str())))
-                .set((
+            prepared!(
+                c,
+                diesel::update(effects::table.filter(effects::id.eq(id.as_str()))).set((
                     effects::status.eq(EffectStatus::Invoking.as_str()),
                     effects::attempts.eq(effects::attempts + 1),
                     effects::open_in.eq(effects::log_no.nullable()),
                 ))
-                .execute(c)
+            )
         })?;
         self.must_change(changed, id)
     }
@@ -329,9 +342,10 @@ impl Tx for Access<'_> {
             .filter(effects::status.eq(EffectStatus::Completed.as_str()))
             .filter(effects::slimmed.eq(false));
         self.write(|c| {
-            diesel::update(rows)
-                .set((effects::outcome.eq(None::<String>), effects::slimmed.eq(true)))
-                .execute(c)
+            prepared!(
+                c,
+                diesel::update(rows).set((effects::outcome.eq(None::<String>), effects::slimmed.eq(true)))
+            )
         })?;
         Ok(())
     }
@@ -362,15 +376,16 @@ impl Tx for Access<'_> {
         }
         .to_text();
         self.write(|c| {
-            diesel::insert_into(events::table)
-                .values((
+            prepared!(
+                c,
+                diesel::insert_into(events::table).values((
                     events::log_no.eq(no),
                     events::seq.eq(seq),
                     events::kind.eq(kind.as_str()),
                     events::turn_id.eq(turn.map(TurnId::as_str)),
                     events::body.eq(&body),
                 ))
-                .execute(c)
+            )
         })?;
         self.hot()?.change(session, |hot| hot.next_seq = Some(seq + 1));
         self.events.push(Committed { session_id: session.clone(), seq, kind, body: body.into() });
@@ -380,15 +395,16 @@ impl Tx for Access<'_> {
     fn put_fold_snapshot(&mut self, row: &FoldSnapshotRow) -> StoreResult<()> {
         let no = self.need(&row.session_id, |hot| hot.no)?;
         self.write(|c| {
-            diesel::replace_into(fold_snapshots::table)
-                .values((
+            prepared!(
+                c,
+                diesel::replace_into(fold_snapshots::table).values((
                     fold_snapshots::log_no.eq(no),
                     fold_snapshots::cursor.eq(row.cursor),
                     fold_snapshots::base.eq(row.base),
                     fold_snapshots::keep.eq(row.keep),
                     fold_snapshots::entries.eq(row.entries.as_str()),
                 ))
-                .execute(c)
+            )
         })?;
         Ok(())
     }
@@ -397,8 +413,9 @@ impl Tx for Access<'_> {
         let no = self.need(session, |hot| hot.no)?;
         let now = self.now().0;
         self.write(|c| {
-            diesel::insert_into(wakes::table)
-                .values((
+            prepared!(
+                c,
+                diesel::insert_into(wakes::table).values((
                     wakes::log_no.eq(no),
                     wakes::reason.eq(reason),
                     wakes::dedupe_key.eq(dedupe_key),
@@ -407,14 +424,14 @@ impl Tx for Access<'_> {
                     wakes::retry_at.eq(None::<i64>),
                     wakes::parked_at.eq(None::<i64>),
                 ))
-                .execute(c)
+            )
         })?;
         Ok(())
     }
 
     fn delete_wakes(&mut self, session: &SessionId) -> StoreResult<()> {
         let Some(no) = self.log_no(session)? else { return Ok(()) };
-        self.write(|c| diesel::delete(wakes::table.filter(wakes::log_no.eq(no))).execute(c))?;
+        self.write(|c| prepared!(c, diesel::delete(wakes::table.filter(wakes::log_no.eq(no)))))?;
         Ok(())
     }
 
@@ -423,62 +440,68 @@ impl Tx for Access<'_> {
         // Not a number, or gone: an advance has taken it.
         let Ok(no) = id.parse::<i64>() else { return Ok(()) };
         self.write(|c| {
-            diesel::update(wakes::table.find(no))
-                .set((
+            prepared!(
+                c,
+                diesel::update(wakes::table.find(no)).set((
                     wakes::attempts.eq(wakes::attempts + 1),
                     wakes::retry_at.eq(Some(now.plus_ms(retry_in_ms).0)),
                     wakes::parked_at.eq(park.then_some(now.0)),
                 ))
-                .execute(c)
+            )
         })?;
         Ok(())
     }
 
     fn put_setting(&mut self, key: &str, value: &str) -> StoreResult<()> {
         self.write(|c| {
-            diesel::replace_into(settings::table)
-                .values((settings::key.eq(key), settings::value.eq(value)))
-                .execute(c)
+            prepared!(
+                c,
+                diesel::replace_into(settings::table)
+                    .values((settings::key.eq(key), settings::value.eq(value)))
+            )
         })?;
         Ok(())
     }
 
     fn delete_setting(&mut self, key: &str) -> StoreResult<()> {
-        self.write(|c| diesel::delete(settings::table.find(key)).execute(c))?;
+        self.write(|c| prepared!(c, diesel::delete(settings::table.find(key))))?;
         Ok(())
     }
 
     fn put_principal(&mut self, row: &PrincipalRow) -> StoreResult<()> {
         // Not REPLACE, which would take the key from another principal.
         self.write(|c| {
-            diesel::insert_into(principals::table)
-                .values((
-                    principals::id.eq(&row.id),
-                    principals::role.eq(&row.role),
-                    principals::token_hash.eq(&row.token_hash),
-                    principals::created_at.eq(row.created_at.0),
-                ))
-                .on_conflict(principals::id)
-                .do_update()
-                .set((
-                    principals::role.eq(excluded(principals::role)),
-                    principals::token_hash.eq(excluded(principals::token_hash)),
-                    principals::created_at.eq(excluded(principals::created_at)),
-                ))
-                .execute(c)
+            prepared!(
+                c,
+                diesel::insert_into(principals::table)
+                    .values((
+                        principals::id.eq(&row.id),
+                        principals::role.eq(&row.role),
+                        principals::token_hash.eq(&row.token_hash),
+                        principals::created_at.eq(row.created_at.0),
+                    ))
+                    .on_conflict(principals::id)
+                    .do_update()
+                    .set((
+                        principals::role.eq(excluded(principals::role)),
+                        principals::token_hash.eq(excluded(principals::token_hash)),
+                        principals::created_at.eq(excluded(principals::created_at)),
+                    ))
+            )
         })?;
         Ok(())
     }
 
     fn delete_principal(&mut self, id: &str) -> StoreResult<bool> {
-        let deleted = self.write(|c| diesel::delete(principals::table.find(id)).execute(c))?;
+        let deleted = self.write(|c| prepared!(c, diesel::delete(principals::table.find(id))))?;
         Ok(deleted > 0)
     }
 
     fn put_credential(&mut self, row: &CredentialRow) -> StoreResult<()> {
         self.write(|c| {
-            diesel::replace_into(credentials::table)
-                .values((
+            prepared!(
+                c,
+                diesel::replace_into(credentials::table).values((
                     credentials::vault_id.eq(&row.vault_id),
                     credentials::id.eq(&row.id),
                     credentials::name.eq(&row.name),
@@ -492,33 +515,35 @@ impl Tx for Access<'_> {
                     credentials::ciphertext.eq(&row.ciphertext),
                     credentials::wrapped_dek.eq(&row.wrapped_dek),
                 ))
-                .execute(c)
+            )
         })?;
         Ok(())
     }
 
     fn delete_credential(&mut self, vault: &str, id: &str) -> StoreResult<bool> {
-        let deleted = self.write(|c| diesel::delete(credentials::table.find((vault, id))).execute(c))?;
+        let deleted = self.write(|c| prepared!(c, diesel::delete(credentials::table.find((vault, id)))))?;
         Ok(deleted > 0)
     }
 
     fn put_idempotency(&mut self, key: &str, row: &IdempotencyRow) -> StoreResult<()> {
         self.write(|c| {
-            diesel::insert_into(idempotency::table)
-                .values((
+            prepared!(
+                c,
+                diesel::insert_into(idempotency::table).values((
                     idempotency::key.eq(key),
                     idempotency::body_hash.eq(&row.body_hash),
                     idempotency::response.eq(row.response.as_str()),
                 ))
-                .execute(c)
+            )
         })?;
         Ok(())
     }
 
     fn put_audit(&mut self, row: &AuditRow) -> StoreResult<()> {
         self.write(|c| {
-            diesel::insert_into(audit::table)
-                .values((
+            prepared!(
+                c,
+                diesel::insert_into(audit::table).values((
                     audit::id.eq(&row.id),
                     audit::at.eq(row.at.0),
                     audit::actor.eq(&row.actor),
@@ -526,7 +551,7 @@ impl Tx for Access<'_> {
                     audit::target.eq(row.target.as_deref()),
                     audit::outcome.eq(&row.outcome),
                 ))
-                .execute(c)
+            )
         })?;
         Ok(())
     }
@@ -534,8 +559,9 @@ impl Tx for Access<'_> {
     fn put_usage(&mut self, row: &UsageRow) -> StoreResult<()> {
         let [input, output, total, cached, cache_write, reasoning] = row.tokens;
         self.write(|c| {
-            diesel::insert_into(model_usage::table)
-                .values((
+            prepared!(
+                c,
+                diesel::insert_into(model_usage::table).values((
                     model_usage::id.eq(&row.id),
                     model_usage::effect_key.eq(&row.effect_key),
                     model_usage::session_id.eq(row.session_id.as_str()),
@@ -553,26 +579,28 @@ impl Tx for Access<'_> {
                     model_usage::duplicate.eq(row.duplicate),
                     model_usage::created_at.eq(row.created_at.0),
                 ))
-                .execute(c)
+            )
         })?;
         Ok(())
     }
 
     fn reset_sessions(&mut self) -> StoreResult<()> {
-        self.write(|c| diesel::delete(wakes::table).execute(c))?;
-        self.write(|c| diesel::delete(fold_snapshots::table).execute(c))?;
-        self.write(|c| diesel::delete(events::table).execute(c))?;
-        self.write(|c| diesel::delete(effects::table).execute(c))?;
-        self.write(|c| diesel::delete(commands::table).execute(c))?;
-        self.write(|c| diesel::delete(session_docs::table).execute(c))?;
-        self.write(|c| diesel::delete(session_pins::table).execute(c))?;
-        self.write(|c| diesel::delete(sessions::table).execute(c))?;
-        self.write(|c| diesel::delete(logs::table).execute(c))?;
+        self.write(|c| prepared!(c, diesel::delete(wakes::table)))?;
+        self.write(|c| prepared!(c, diesel::delete(fold_snapshots::table)))?;
+        self.write(|c| prepared!(c, diesel::delete(events::table)))?;
+        self.write(|c| prepared!(c, diesel::delete(effects::table)))?;
+        self.write(|c| prepared!(c, diesel::delete(commands::table)))?;
+        self.write(|c| prepared!(c, diesel::delete(session_docs::table)))?;
+        self.write(|c| prepared!(c, diesel::delete(session_pins::table)))?;
+        self.write(|c| prepared!(c, diesel::delete(sessions::table)))?;
+        self.write(|c| prepared!(c, diesel::delete(logs::table)))?;
         let now = self.now().0;
         self.write(|c| {
-            diesel::update(tenant::table)
-                .set((tenant::generation.eq(tenant::generation + 1), tenant::updated_at.eq(now)))
-                .execute(c)
+            prepared!(
+                c,
+                diesel::update(tenant::table)
+                    .set((tenant::generation.eq(tenant::generation + 1), tenant::updated_at.eq(now)))
+            )
         })?;
         self.hot()?.remove_all();
         Ok(())

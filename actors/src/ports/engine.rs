@@ -179,7 +179,6 @@ pub trait RunLink {
 // There is one for each run: boxing it would save nothing.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
-#[allow(clippy::large_enum_variant, reason = "there is one for each run, and it is moved twice")]
 pub enum RunEnd {
     /// An output to settle.
     Output(TurnOutput),

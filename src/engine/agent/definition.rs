@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use nylorun_actors::model::Json;
 use nylorun_actors::model::canonical::{canonical, manifest_hash};
+use nylorun_actors::model::manifest::{self, AgentManifest, Capability, parse};
 use serde_json::json;
 
 use super::errors::TurnFailure;
@@ -24,6 +25,15 @@ pub struct Tool {
 }
 
 impl Tool {
+    fn new(capability_id: &str, descriptor: Descriptor) -> Arc<Self> {
+        let reference = Reference {
+            capability_id: capability_id.to_owned(),
+            tool_name: descriptor.name.clone(),
+            descriptor,
+        };
+        Arc::new(Self { reference, input: OnceLock::new(), output: OnceLock::new() })
+    }
+
     /// The schema of its arguments, compiled once.
     pub fn input(&self) -> &Schema {
         self.input.get_or_init(|| Schema::compile(&self.reference.descriptor.input_schema))
@@ -113,32 +123,39 @@ impl Definition {
     /// # Errors
     /// In words, when the document is no agent manifest.
     pub fn read(manifest: Arc<Json>, sandbox: bool) -> Result<Self, String> {
-        if !matches!(manifest.get("manifestSchemaVersion").and_then(Json::as_u64), Some(4 | 5)) {
-            return Err("the manifest has an unknown schema version".to_owned());
-        }
-        let id = text(&manifest, "id").ok_or("the manifest has no id")?.to_owned();
-        let list = manifest
-            .get("capabilities")
-            .and_then(Json::as_array)
-            .ok_or("the manifest has no capabilities")?;
-        let (mut instructions, mut capabilities) = (Vec::new(), Vec::new());
-        for capability in list {
-            let capability_id = text(capability, "id").ok_or("a capability has no id")?;
-            instructions.extend(items(capability, "instructions").filter_map(Json::as_str));
-            let tools: Result<Vec<_>, _> =
-                items(capability, "tools").map(|tool| read_tool(capability_id, tool)).collect();
-            capabilities.push((capability_id.to_owned(), tools?));
-        }
+        let agent = match parse(&manifest) {
+            Ok(manifest::Definition::Agent(agent)) => agent,
+            Ok(manifest::Definition::Workflow(_)) => return Err("the manifest is of a flow".to_owned()),
+            Err(issues) => {
+                let issues: Vec<_> = issues.iter().map(ToString::to_string).collect();
+                return Err(format!("the manifest does not read: {}", issues.join("; ")));
+            }
+        };
+        let instructions: Vec<_> = agent
+            .capabilities
+            .iter()
+            .flat_map(|capability| &capability.instructions)
+            .map(String::as_str)
+            .collect();
         let head = (!instructions.is_empty()).then(|| {
             let item = item::instructions(&instructions.join("\n\n"));
             Head { text: canonical(&item), item }
         });
+        let refusal = refusal(&agent, sandbox);
+        let own_tools = |capability: &Capability| {
+            capability.tools.iter().map(|tool| own_tool(&capability.id, tool)).collect()
+        };
+        let capabilities: Vec<(String, Vec<Arc<Tool>>)> = agent
+            .capabilities
+            .iter()
+            .map(|capability| (capability.id.clone(), own_tools(capability)))
+            .collect();
         Ok(Self {
             hash: manifest_hash(&manifest),
-            id,
+            id: agent.id,
             head,
-            output_schema: manifest.get("outputSchema").cloned().map(Arc::new),
-            refusal: refusal(list, sandbox),
+            output_schema: agent.output_schema,
+            refusal,
             own: Arc::new(Toolset::of(
                 capabilities.iter().flat_map(|(_, tools)| tools.iter().cloned()).collect(),
             )),
@@ -168,7 +185,7 @@ impl Definition {
             for tool in session_tools {
                 let ours = text(tool, "agentId").is_none_or(|agent| agent == self.id);
                 if ours && text(tool, "capabilityId") == Some(id) {
-                    all.push(read_tool(id, tool)?);
+                    all.push(session_tool(id, tool)?);
                 }
             }
         }
@@ -176,59 +193,65 @@ impl Definition {
     }
 }
 
-/// What this engine does not do must not be done wrongly: hooks, agents as tools, discovery of MCP tools, and sandbox
-/// tools that nobody here runs.
-fn refusal(capabilities: &[Json], sandbox: bool) -> Option<TurnFailure> {
-    for capability in capabilities {
-        let id = text(capability, "id").unwrap_or("");
-        if items(capability, "hooks").next().is_some() {
-            return Some(TurnFailure::new(
-                "execution.failed",
-                format!("capability {id} has hooks; this engine runs none"),
-            ));
+/// What this engine does not do must not be done wrongly: hooks, agents as tools, HTTP tools, served skills, discovery
+/// of MCP tools, and sandbox tools that nobody here runs.
+fn refusal(agent: &AgentManifest, sandbox: bool) -> Option<TurnFailure> {
+    let refuse = |code: &str, what: String| {
+        Some(TurnFailure::new(code, format!("{what}, which this engine does not run")))
+    };
+    for capability in &agent.capabilities {
+        let id = &capability.id;
+        if !capability.hooks.is_empty() {
+            return refuse("execution.failed", format!("capability {id} has hooks"));
         }
-        if let Some(tool) = items(capability, "tools").find(|tool| tool.get("agent").is_some()) {
-            let name = text(tool, "name").unwrap_or("");
-            let message = format!("tool {name} is an agent; this engine runs no agents as tools");
-            return Some(TurnFailure::new("delegation.engine-only", message));
+        for tool in &capability.tools {
+            if tool.agent.is_some() {
+                return refuse("delegation.engine-only", format!("tool {} is an agent", tool.name));
+            }
+            if tool.http.is_some() {
+                return refuse("execution.failed", format!("tool {} is called over HTTP", tool.name));
+            }
         }
-        if capability.get("mcpServers").and_then(Json::as_object).is_some_and(|servers| !servers.is_empty()) {
-            let message = format!("capability {id} has MCP servers; this engine discovers no MCP tools");
-            return Some(TurnFailure::new("execution.failed", message));
+        if capability.skills.iter().any(|skill| !skill.files.is_empty()) {
+            return refuse("skills.runtime-only", format!("capability {id} has skills with files"));
         }
-        if capability.get("sandbox").is_some() && !sandbox {
-            let message = format!("capability {id} has a sandbox; this engine runs no sandbox tools");
-            return Some(TurnFailure::new("sandbox.runtime-only", message));
+        if !capability.mcp_servers.is_empty() {
+            return refuse("execution.failed", format!("capability {id} has tools of MCP servers"));
+        }
+        if capability.sandbox.is_some() && !sandbox {
+            return refuse("sandbox.runtime-only", format!("capability {id} has sandbox tools"));
         }
     }
     None
 }
 
-fn read_tool(capability_id: &str, tool: &Json) -> Result<Arc<Tool>, String> {
-    let name = text(tool, "name").ok_or("a tool has no name")?;
-    let input = tool.get("inputSchema").ok_or_else(|| format!("tool {name} has no input schema"))?;
-    Ok(Arc::new(Tool {
-        reference: Reference {
-            capability_id: capability_id.to_owned(),
-            tool_name: name.to_owned(),
-            descriptor: Descriptor {
-                name: name.to_owned(),
-                description: text(tool, "description").map(str::to_owned),
-                input_schema: Arc::new(input.clone()),
-                output_schema: tool.get("outputSchema").cloned().map(Arc::new),
-            },
+fn own_tool(capability_id: &str, tool: &manifest::Tool) -> Arc<Tool> {
+    Tool::new(
+        capability_id,
+        Descriptor {
+            name: tool.name.clone(),
+            description: tool.description.clone(),
+            input_schema: Arc::clone(&tool.input_schema),
+            output_schema: tool.output_schema.clone(),
         },
-        input: OnceLock::new(),
-        output: OnceLock::new(),
-    }))
+    )
+}
+
+/// A discovered tool: `{agentId?, capabilityId, name, description?, inputSchema, outputSchema?}`.
+fn session_tool(capability_id: &str, tool: &Json) -> Result<Arc<Tool>, String> {
+    let name = text(tool, "name").ok_or("a session tool has no name")?;
+    let input = tool.get("inputSchema").ok_or_else(|| format!("session tool {name} has no input schema"))?;
+    let descriptor = Descriptor {
+        name: name.to_owned(),
+        description: text(tool, "description").map(str::to_owned),
+        input_schema: Arc::new(input.clone()),
+        output_schema: tool.get("outputSchema").cloned().map(Arc::new),
+    };
+    Ok(Tool::new(capability_id, descriptor))
 }
 
 fn text<'a>(value: &'a Json, key: &str) -> Option<&'a str> {
     value.get(key).and_then(Json::as_str)
-}
-
-fn items<'a>(value: &'a Json, key: &str) -> impl Iterator<Item = &'a Json> {
-    value.get(key).and_then(Json::as_array).into_iter().flatten()
 }
 
 #[cfg(test)]
@@ -270,10 +293,19 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_two_tools_share_is_noticed() {
-        let twice = json!([{"id": "x", "type": "agent", "tools": [tool("t"), tool("t")]}]);
-        let definition = Definition::read(manifest(twice), false).unwrap();
-        assert_eq!(definition.toolset(&[]).unwrap().duplicate.as_deref(), Some("t"));
+    fn a_name_that_a_session_tool_shares_with_another_is_noticed() {
+        let one = json!([{"id": "x", "type": "agent", "tools": [tool("t")]}]);
+        let definition = Definition::read(manifest(one), false).unwrap();
+        let session = [json!({"capabilityId": "x", "name": "t", "inputSchema": {}})];
+        assert_eq!(definition.toolset(&session).unwrap().duplicate.as_deref(), Some("t"));
+        assert_eq!(definition.toolset(&[]).unwrap().duplicate, None);
+    }
+
+    #[test]
+    fn a_manifest_is_read_closed_and_a_flow_is_none() {
+        let open = json!({"manifestSchemaVersion": 4, "id": "a", "capabilities": [], "x": 1});
+        assert!(Definition::read(Arc::new(open), false).unwrap_err().contains('x'));
+        assert!(Definition::read(Arc::new(json!({"kind": "workflow"})), false).is_err());
     }
 
     #[test]
@@ -286,14 +318,39 @@ mod tests {
         };
         let hooks = json!({"id": "x", "type": "agent", "hooks": [{"at": "before", "scope": "turn"}]});
         assert_eq!(code(hooks, false).as_deref(), Some("execution.failed"));
-        let child =
-            json!({"id": "x", "type": "agent", "tools": [{"name": "c", "inputSchema": {}, "agent": {}}]});
+        let task = json!({"type": "object", "properties": {"task": {"type": "string", "minLength": 1}},
+            "required": ["task"], "additionalProperties": false});
+        let agent = json!({"manifestSchemaVersion": 4, "id": "c", "description": "d", "capabilities": []});
+        let child = json!({"id": "x", "type": "agent", "tools": [
+            {"name": "c", "description": "d", "inputSchema": task, "agent": agent}]});
         assert_eq!(code(child, false).as_deref(), Some("delegation.engine-only"));
-        let mcp = json!({"id": "x", "type": "agent", "mcpServers": {"s": {}}});
+        let mcp = json!({"id": "x", "type": "agent", "mcpServers": {"s": {"name": "s", "type": "sse", "url": "http://127.0.0.1/"}}});
         assert_eq!(code(mcp, false).as_deref(), Some("execution.failed"));
-        let sandbox = json!({"id": "x", "type": "agent", "sandbox": {}});
+        let six = ["bash", "read", "write", "edit", "grep", "glob"].map(tool);
+        let sandbox = json!({"id": "x", "type": "agent", "sandbox": {}, "tools": six});
         assert_eq!(code(sandbox.clone(), false).as_deref(), Some("sandbox.runtime-only"));
         assert_eq!(code(sandbox, true), None);
         assert_eq!(code(json!({"id": "x", "type": "agent", "tools": [tool("t")]}), false), None);
+    }
+
+    #[test]
+    fn http_tools_and_served_skills_of_newer_manifests_are_refused() {
+        let code = |capability: Json| {
+            let document = json!({"manifestSchemaVersion": 5, "id": "a", "capabilities": [capability]});
+            Definition::read(Arc::new(document), false).unwrap().refusal.map(|refusal| refusal.code)
+        };
+        let mut http = tool("t");
+        http["http"] = json!({"url": "http://127.0.0.1/"});
+        assert_eq!(
+            code(json!({"id": "x", "type": "agent", "tools": [http]})).as_deref(),
+            Some("execution.failed")
+        );
+        let files = json!({"SKILL.md": format!("sha256:{}", "0".repeat(64))});
+        let skills = json!({"s": {"name": "s", "description": "d", "files": files}});
+        assert_eq!(
+            code(json!({"id": "x", "type": "agent", "skills": skills})).as_deref(),
+            Some("skills.runtime-only")
+        );
+        assert_eq!(code(json!({"id": "x", "type": "agent", "tools": [tool("t")]})), None);
     }
 }

@@ -1,0 +1,74 @@
+# nylorun: the targets a person needs. `make help` lists them.
+
+CARGO   ?= cargo
+# `make run PROFILE=dev` builds faster and runs slower.
+PROFILE ?= release
+ARGS    ?=
+
+TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
+BINARY     := $(TARGET_DIR)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/nylorun
+CARGO_HOME ?= $(HOME)/.cargo
+DEB_NEEDS  := build-essential pkg-config libssl-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help run build install test lint fmt bench doc needs
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+needs: # Debian packages that the build needs: installed by root, told to everybody else
+	@command -v dpkg-query >/dev/null 2>&1 || exit 0; \
+	missing=""; \
+	for package in $(DEB_NEEDS); do \
+		dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$package"; \
+	done; \
+	[ -z "$$missing" ] && exit 0; \
+	if [ "$$(id -u)" = 0 ]; then \
+		echo "installing$$missing"; \
+		apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing; \
+	else \
+		echo "The build needs Debian packages. Run this, then make again:"; \
+		echo "  sudo apt-get install$$missing"; \
+		exit 1; \
+	fi
+
+build: needs ## Build the binary (PROFILE=dev builds faster)
+	$(CARGO) build --workspace --bins --profile $(PROFILE)
+
+install: build ## Put `nylorun` beside cargo, where shells find it
+	@mkdir -p "$(CARGO_HOME)/bin"
+	install -m 755 "$(BINARY)" "$(CARGO_HOME)/bin/nylorun"
+
+# `nylorun` is linked beside cargo unless there is one on the path already, so that the other terminal finds it.
+run: build ## Build and start on an embedded store with a sample agent
+	@if ! command -v nylorun >/dev/null 2>&1 && [ -d "$(CARGO_HOME)/bin" ] && [ ! -e "$(CARGO_HOME)/bin/nylorun" ]; then \
+		ln -s "$$(realpath "$(BINARY)")" "$(CARGO_HOME)/bin/nylorun" && \
+		echo "linked $(CARGO_HOME)/bin/nylorun -> $(BINARY)"; \
+	fi
+	@exec "$(BINARY)" serve --sample $(ARGS)
+
+test: needs ## Run every test: unit, simulation, end to end with the real binary
+	@if command -v cargo-nextest >/dev/null 2>&1; then \
+		echo "+ cargo nextest run --workspace" && $(CARGO) nextest run --workspace && \
+		echo "+ cargo test --workspace --doc" && $(CARGO) test --workspace --doc; \
+	else \
+		echo "+ cargo test --workspace" && $(CARGO) test --workspace; \
+	fi
+
+lint: needs ## Check format, clippy's advice, and that each source file says what it owns
+	$(CARGO) fmt --all -- --check
+	@silent=$$(for file in $$(git ls-files -co --exclude-standard 'src/*.rs' 'actors/src/*.rs' | grep -v '/tests\.rs$$\|_tests\.rs$$\|/tests/'); do \
+		[ ! -f $$file ] || head -n 1 $$file | grep -q '^//!' || echo "  $$file"; done); \
+	if [ -n "$$silent" ]; then echo "these files do not begin with //! (what they own):"; echo "$$silent"; exit 1; fi
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+fmt: ## Format the code
+	$(CARGO) fmt --all
+
+bench: build ## Measure turns and appends with the built binary
+	"$(BINARY)" bench appends --in-flight 64
+	"$(BINARY)" bench turns --sessions 64 --turns 50
+	"$(BINARY)" bench turns --sessions 1 --turns 500
+
+doc: needs ## Build the API documentation of both crates
+	$(CARGO) doc --workspace --no-deps --document-private-items

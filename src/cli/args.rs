@@ -1,0 +1,354 @@
+//! What a person may type.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use super::target::Wanted;
+
+/// A self-hosted, durable runtime for AI agents.
+#[derive(Debug, Parser)]
+#[command(name = "nylorun", version, propagate_version = true, max_term_width = 100)]
+#[command(
+    after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 not running, 4 another Host on the port, 5 too old, \
+6 no Runtime at the URL, 7 not ready, 98 port in use, 99 non-loopback refused, 130 and 143 signals."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// How to reach the Runtime, and how to answer.
+    #[command(flatten)]
+    pub global: Global,
+}
+
+/// Flags of every command.
+#[derive(Debug, Args)]
+pub struct Global {
+    /// Answer in JSON, for programs
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Home directory [default: NYLORUN_HOME, else ~/.nylorun]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub home: Option<PathBuf>,
+    /// Runtime to speak to, with --key [default: NYLORUN_RUNTIME_URL, else the Project link, else the home]
+    #[arg(long, global = true, value_name = "URL")]
+    pub url: Option<String>,
+    /// Key to speak with (seen by other users of this machine: prefer NYLORUN_SERVER_KEY)
+    #[arg(long, global = true, value_name = "KEY", hide_default_value = true)]
+    pub key: Option<String>,
+}
+
+impl Global {
+    /// What they say about the target.
+    #[must_use]
+    pub fn wanted(&self) -> Wanted {
+        Wanted { url: self.url.clone(), key: self.key.clone(), home: self.home.clone() }
+    }
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start the Runtime
+    Serve(Serve),
+    /// Send a message to an agent and watch the turn
+    Run(Run),
+    /// Register and list agent definitions
+    #[command(subcommand)]
+    Agents(Agents),
+    /// Look at sessions
+    #[command(subcommand)]
+    Sessions(Sessions),
+    /// Cancel what a session does
+    Cancel {
+        /// Id of the session
+        session: String,
+        /// Why; recorded with the cancel
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Say how the Runtime does
+    Status,
+    /// Choose the model
+    #[command(subcommand)]
+    Model(Model),
+    /// Application keys (needs the admin key: the home's, or NYLORUN_ADMIN_URL and NYLORUN_ADMIN_KEY)
+    #[command(subcommand)]
+    Keys(Keys),
+    /// Show the effective settings and where each came from
+    Config(Settings),
+    /// Print the OpenAPI document of the API
+    Openapi {
+        /// The operator API's document
+        #[arg(long)]
+        operator: bool,
+    },
+    /// Print completions for a shell
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+    /// Register a sample agent, run a turn, and explain what happened
+    Quickstart {
+        /// What the agent is told
+        #[arg(default_value = "hello")]
+        message: String,
+    },
+    /// Measure
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+/// `serve`.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Its settings.
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Register the sample agent `assistant` when there is none, and choose the built-in fixture model when no model
+    /// is configured, so that `nylorun run assistant hello` works at once
+    #[arg(long)]
+    pub sample: bool,
+}
+
+/// Settings as flags. Each wins over its variable and over the settings file.
+#[derive(Debug, Default, Args)]
+pub struct Settings {
+    /// Settings file [default: nylorun.toml in the home]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where the API listens; port 0 picks a free one
+    #[arg(long, value_name = "HOST:PORT")]
+    pub listen: Option<String>,
+    /// Permit to listen beyond this machine
+    #[arg(long)]
+    pub allow_non_loopback: bool,
+    /// Values of the `Host` header that are served besides the loopback names
+    #[arg(long, value_name = "NAME:PORT,…")]
+    pub allowed_hosts: Option<String>,
+    /// A listener of its own for the operator API
+    #[arg(long, value_name = "HOST:PORT")]
+    pub operator_listen: Option<String>,
+    /// As --allowed-hosts, for the operator listener
+    #[arg(long, value_name = "NAME:PORT,…")]
+    pub operator_allowed_hosts: Option<String>,
+    /// URL that clients use when it is not the listener's own
+    #[arg(long, value_name = "URL")]
+    pub public_url: Option<String>,
+    /// Where the record is kept: sqlite://PATH
+    #[arg(long, value_name = "URL")]
+    pub database_url: Option<String>,
+    /// Id of a new Tenant
+    #[arg(long, value_name = "ID")]
+    pub tenant_id: Option<String>,
+    /// Name of a new Tenant
+    #[arg(long, value_name = "NAME")]
+    pub tenant_name: Option<String>,
+    /// Log format: text or json [default: text on a terminal]
+    #[arg(long, value_name = "FORMAT")]
+    pub log: Option<String>,
+    /// Which log lines are written
+    #[arg(long, value_name = "FILTER")]
+    pub log_filter: Option<String>,
+    /// A model call that a crash has cut: repeat or uncertain
+    #[arg(long, value_name = "WHAT")]
+    pub model_on_crash: Option<String>,
+}
+
+impl Settings {
+    /// As `(key, value)` pairs, with the home.
+    #[must_use]
+    pub fn pairs(&self, home: Option<&PathBuf>) -> Vec<(&'static str, String)> {
+        let text = |key: &'static str, value: &Option<String>| value.clone().map(|value| (key, value));
+        [
+            home.map(|home| ("home", home.display().to_string())),
+            text("listen", &self.listen),
+            self.allow_non_loopback.then(|| ("allow-non-loopback", "true".to_owned())),
+            text("allowed-hosts", &self.allowed_hosts),
+            text("operator-listen", &self.operator_listen),
+            text("operator-allowed-hosts", &self.operator_allowed_hosts),
+            text("public-url", &self.public_url),
+            text("database-url", &self.database_url),
+            text("tenant-id", &self.tenant_id),
+            text("tenant-name", &self.tenant_name),
+            text("log", &self.log),
+            text("log-filter", &self.log_filter),
+            text("model-on-crash", &self.model_on_crash),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+/// `run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Id of the agent
+    pub agent: String,
+    /// What it is told
+    pub message: String,
+    /// Session to go on with, or to open [default: a new one]
+    #[arg(long, value_name = "ID")]
+    pub session: Option<String>,
+    /// Whose session a new one is
+    #[arg(long, value_name = "USER", default_value = "local")]
+    pub owner: String,
+}
+
+/// `agents`.
+#[derive(Debug, Subcommand)]
+pub enum Agents {
+    /// Register or replace the definition in a file (`-` reads standard input)
+    Put {
+        /// A manifest in JSON
+        file: PathBuf,
+        /// Version of the application's code
+        #[arg(long, value_name = "TEXT", default_value = "dev")]
+        implementation_version: String,
+    },
+    /// List the registered ones
+    List,
+}
+
+/// `sessions`.
+#[derive(Debug, Subcommand)]
+pub enum Sessions {
+    /// List sessions
+    List {
+        /// Only those of this agent
+        #[arg(long)]
+        agent: Option<String>,
+    },
+    /// Show one
+    Show {
+        /// Id of the session
+        session: String,
+    },
+    /// Print its events
+    Events {
+        /// Id of the session
+        session: String,
+        /// Start after this cursor
+        #[arg(long)]
+        cursor: Option<String>,
+        /// Keep watching
+        #[arg(long, short)]
+        follow: bool,
+    },
+}
+
+/// `model`.
+#[derive(Debug, Subcommand)]
+pub enum Model {
+    /// Configure a provider and make it active. The key is read from the variable that --key-env names, else from
+    /// MODEL_PROVIDER_API_KEY, else from standard input
+    Set {
+        /// Provider, for example `openai`, `anthropic`, or `custom` with --base-url
+        #[arg(required_unless_present = "fixture")]
+        provider: Option<String>,
+        /// Model of the provider
+        #[arg(required_unless_present = "fixture")]
+        model: Option<String>,
+        /// Base URL of a `custom` provider
+        #[arg(long, value_name = "URL")]
+        base_url: Option<String>,
+        /// Variable that holds the provider's key
+        #[arg(long, value_name = "NAME", conflicts_with = "no_key")]
+        key_env: Option<String>,
+        /// The provider takes no key
+        #[arg(long)]
+        no_key: bool,
+        /// Choose the built-in fixture model, when nothing was chosen before
+        #[arg(long, conflicts_with_all = ["provider", "model", "base_url", "key_env", "no_key"])]
+        fixture: bool,
+    },
+    /// Show the active model
+    Show,
+    /// List the configured providers
+    List {
+        /// Everything that could be configured instead
+        #[arg(long)]
+        catalog: bool,
+    },
+}
+
+/// `keys`.
+#[derive(Debug, Subcommand)]
+pub enum Keys {
+    /// Make a key, or replace one. It is shown once
+    Put {
+        /// Name of the key
+        name: String,
+    },
+    /// List the names
+    List,
+    /// Delete a key; it stops working at once
+    Rm {
+        /// Name of the key
+        name: String,
+    },
+}
+
+/// `bench`.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Whole turns over HTTP, against the Runtime of --url or a temporary one
+    Turns(BenchTurns),
+    /// Durable appends, straight into a temporary SQLite store
+    Appends(BenchAppends),
+}
+
+/// What a measured turn does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TurnKind {
+    /// One model call.
+    Hello,
+    /// Model, a tool that the harness runs, model.
+    Step,
+}
+
+/// `bench turns`.
+#[derive(Debug, Args)]
+pub struct BenchTurns {
+    /// Sessions
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub sessions: u32,
+    /// Turns of each session
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub turns: u32,
+    /// Sessions that work at once [default: all]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub concurrency: Option<u32>,
+    /// What a turn does
+    #[arg(long, value_enum, default_value_t = TurnKind::Step)]
+    pub kind: TurnKind,
+    /// Turns that each session has behind it before the clock starts
+    #[arg(long, default_value_t = 0)]
+    pub history: u32,
+    /// Use the Runtime that runs, found as other commands find it, instead of a temporary one
+    #[arg(long)]
+    pub running: bool,
+    /// Where the temporary Runtime keeps its files [default: the system's directory for such files]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+/// `bench appends`.
+#[derive(Debug, Args)]
+pub struct BenchAppends {
+    /// Transactions in flight
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub in_flight: u32,
+    /// How long, in seconds
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=600))]
+    pub seconds: u32,
+    /// Sessions that are written to
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub sessions: u32,
+    /// Directory of the temporary store [default: the system's]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}

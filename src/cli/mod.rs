@@ -1,0 +1,177 @@
+//! The commands a person types (DESIGN.md, section 8; spec: engine, section 11). Each answers on standard output, in
+//! JSON with `--json`, and says on standard error what is wrong and what to do.
+
+pub mod args;
+pub mod bench;
+pub mod client;
+pub mod fault;
+pub mod out;
+pub mod resources;
+pub mod sample;
+pub mod sse;
+pub mod target;
+pub mod turn;
+
+use std::future::Future;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use nylorun_actors::model::json::Json;
+use serde_json::json;
+
+use self::args::{Cli, Command, Global};
+use self::client::Client;
+use self::fault::{Fault, exit};
+use self::out::Out;
+use crate::host::settings::Settings;
+
+/// The program.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version count as done; a closed pipe is nobody's fault.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::OK });
+        }
+    };
+    let out = Out::new(cli.global.json);
+    match dispatch(&cli, &out) {
+        Ok(code) => ExitCode::from(code),
+        Err(fault) => fault.report(&out),
+    }
+}
+
+fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Fault> {
+    let global = &cli.global;
+    match &cli.command {
+        Command::Serve(serve) => crate::host::serve::serve(load(&serve.settings, global)?, serve.sample, out),
+        Command::Config(settings) => config(&load(settings, global)?, out).map(done),
+        Command::Openapi { operator } => openapi(*operator, out).map(done),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "nylorun", &mut script);
+            out.text(&String::from_utf8_lossy(&script)).map(done)
+        }
+        Command::Run(run) => with_client(global, async |client| {
+            let ask = turn::Ask {
+                agent: run.agent.clone(),
+                message: run.message.clone(),
+                session: run.session.clone(),
+                owner: run.owner.clone(),
+            };
+            turn::run(&client, out, &ask).await.map(|ended| ended.exit())
+        }),
+        Command::Quickstart { message } => {
+            with_client(global, async |client| quickstart(&client, out, message).await)
+        }
+        Command::Agents(command) => {
+            with_client(global, async |client| resources::agents(&client, out, command).await.map(done))
+        }
+        Command::Sessions(command) => {
+            with_client(global, async |client| resources::sessions(&client, out, command).await.map(done))
+        }
+        Command::Cancel { session, reason } => with_client(global, async |client| {
+            let receipt = turn::cancel(&client, session, reason.as_deref()).await?;
+            if out.is_json() {
+                out.json(&receipt)?
+            } else {
+                out.line(&format!("cancelled {session}"))?
+            }
+            Ok(exit::OK)
+        }),
+        Command::Model(command) => {
+            with_client(global, async |client| resources::model(&client, out, command).await.map(done))
+        }
+        Command::Status => {
+            // Without the admin key the cause of a Runtime that is not ready stays unknown, and nothing else.
+            let operator = global.wanted().operator().ok();
+            with_client(global, async |client| resources::status(&client, operator, out).await.map(done))
+        }
+        Command::Keys(command) => {
+            let client = Client::new(global.wanted().operator()?)?;
+            block_on(async { resources::keys(&client, out, command).await.map(done) })
+        }
+        Command::Bench(command) => bench::run(command, global, out).map(done),
+    }
+}
+
+fn done((): ()) -> u8 {
+    exit::OK
+}
+
+fn with_client(global: &Global, work: impl AsyncFnOnce(Client) -> Result<u8, Fault>) -> Result<u8, Fault> {
+    let client = Client::new(global.wanted().tenant()?)?;
+    block_on(work(client))
+}
+
+fn block_on<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Fault::new(exit::FAILED, "runtime", format!("cannot start: {error}")))?;
+    let answer = runtime.block_on(work);
+    // A thread that waits for the terminal must not hold up the end of the command.
+    runtime.shutdown_background();
+    answer
+}
+
+fn load(flags: &args::Settings, global: &Global) -> Result<Settings, Fault> {
+    let pairs = flags.pairs(global.home.as_ref());
+    Ok(Settings::load(&pairs, flags.config.as_deref(), &|name| std::env::var(name).ok())?)
+}
+
+fn config(settings: &Settings, out: &Out) -> Result<(), Fault> {
+    if out.is_json() {
+        let rows: serde_json::Map<String, Json> = settings
+            .effective()
+            .iter()
+            .map(|row| (row.key.to_owned(), json!({ "value": row.value, "origin": row.origin })))
+            .collect();
+        return out.json(&json!({ "settings": rows }));
+    }
+    let rows: Vec<Vec<String>> = settings
+        .effective()
+        .iter()
+        .map(|row| vec![row.key.to_owned(), row.value.clone(), row.origin.clone()])
+        .collect();
+    out.table(&["SETTING", "VALUE", "ORIGIN"], &rows)
+}
+
+fn openapi(operator: bool, out: &Out) -> Result<(), Fault> {
+    out.json(&if operator { crate::api::operator_document() } else { crate::api::tenant_document() })
+}
+
+async fn quickstart(client: &Client, out: &Out, message: &str) -> Result<u8, Fault> {
+    let planted = sample::plant(client).await?;
+    if !out.is_json() {
+        let agent = if planted.agent { "registered" } else { "already registered" };
+        out.note(&format!("1. The sample agent `{}` is {agent}.", sample::AGENT));
+        out.note(if planted.fixture {
+            "2. No model was configured, so the built-in fixture model answers. `nylorun model set` chooses a real one."
+        } else {
+            "2. The model that was chosen before stays."
+        });
+        out.note(&format!("3. A new session is told {message:?}:\n"));
+    }
+    let ask = turn::Ask {
+        agent: sample::AGENT.to_owned(),
+        message: message.to_owned(),
+        session: None,
+        owner: "local".to_owned(),
+    };
+    let ended = turn::run(client, out, &ask).await?;
+    if !out.is_json() {
+        let session = &ended.session;
+        out.note(&format!(
+            "\n4. The turn is {}. Every step of it was committed before you saw it: kill the Runtime with -9 in the \
+             middle of a turn, start it again, and the turn goes on.\n\
+             \x20  nylorun sessions events {session}                       what was recorded\n\
+             \x20  nylorun run {} \"and now?\" --session {session}   the next turn of the same session",
+            ended.status,
+            sample::AGENT,
+        ));
+    }
+    Ok(ended.exit())
+}

@@ -1,0 +1,278 @@
+//! `nylorun serve`: the home, the listeners, the Tenant behind them, and the end of it all
+//! (spec: http-api, sections 1.1 and 1.4; durability, section 19; DESIGN.md, section 8).
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use actix_web::dev::ServerHandle;
+use actix_web::{App, HttpServer};
+use secrecy::{ExposeSecret, SecretString};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+use super::home::{Home, LinkFile};
+use super::listen::{Bound, ListenError, bind};
+use super::lock::HomeLock;
+use super::open::{OpenFailure, Opened, Opener};
+use super::settings::Settings;
+use crate::api::{ApiState, HostFacts, HostNames, Listener, ListenerKind};
+use crate::cli::client::Client;
+use crate::cli::fault::{Fault, exit};
+use crate::cli::out::Out;
+use crate::cli::sample;
+use crate::cli::target::{Source, Target};
+use crate::telemetry::{self, LogFormat};
+
+/// How long requests may take to finish once the Host stops (spec: http-api, section 1.4).
+const REQUEST_GRACE_SECONDS: u64 = 10;
+
+/// The pause between two attempts to open a store that is not reachable: it doubles up to the longest.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_LONGEST: Duration = Duration::from_secs(30);
+
+/// Runs the Host until it is told to stop. `with_sample` plants the sample agent before it says that it is ready.
+///
+/// # Errors
+/// Why it does not start, with the exit code.
+pub fn serve(settings: Settings, with_sample: bool, out: &Out) -> Result<u8, Fault> {
+    let format = settings.log.unwrap_or(if std::io::stderr().is_terminal() && !out.is_json() {
+        LogFormat::Text
+    } else {
+        LogFormat::Json
+    });
+    telemetry::init(format, &settings.log_filter)
+        .map_err(|error| Fault::new(exit::USAGE, "setting-malformed", error.to_string()))?;
+
+    let home = Home::prepare(&settings.home)?;
+    // Held to the end of this function: one process per home.
+    let _lock = HomeLock::take(home.root())?;
+    let (public, operator) = listeners(&settings)?;
+    let host = home.host_file(&settings.listen.host, public.address.port(), settings.allow_non_loopback)?;
+    let admin_key = home.admin_key()?;
+    let local_key = home.local_key()?;
+
+    let (stop, stopping) = mpsc::channel(4);
+    let facts = HostFacts {
+        host_id: host.host_id.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        home: home.root().display().to_string(),
+    };
+    let state = ApiState::new(facts, admin_key.expose_secret(), move || {
+        // A full channel has a stop in it already.
+        let _ = stop.try_send(());
+    });
+    let url = settings.public_url.clone().unwrap_or_else(|| public.url());
+    state.set_url(url);
+    let link = LinkFile {
+        format: super::home::LINK_FORMAT,
+        tenant_id: None,
+        host_url: public.url(),
+        host_id: host.host_id,
+        operator_url: operator.as_ref().map(Bound::url),
+    };
+    let opener = Opener { settings, home: home.clone(), local_key };
+    let host = Host { out: *out, home, opener, state, link, with_sample };
+    actix::System::new().block_on(host.run(public, operator, stopping))
+}
+
+fn listeners(settings: &Settings) -> Result<(Bound, Option<Bound>), Fault> {
+    let permitted = settings.allow_non_loopback;
+    let public = bind(&settings.listen, permitted, &settings.allowed_hosts).map_err(told("listen"))?;
+    // When this one fails the public socket is dropped with it: half a Host is never open.
+    let operator = match &settings.operator_listen {
+        Some(listen) => {
+            Some(bind(listen, permitted, &settings.operator_allowed_hosts).map_err(told("operator-listen"))?)
+        }
+        None => None,
+    };
+    Ok((public, operator))
+}
+
+fn told(flag: &'static str) -> impl Fn(ListenError) -> Fault {
+    move |error| {
+        let message = error.to_string();
+        match error {
+            ListenError::InUse { .. } => Fault::new(exit::PORT_IN_USE, "port-in-use", message).fix(format!(
+                "stop the process that listens there, or choose another with --{flag} HOST:PORT"
+            )),
+            ListenError::NotLoopback { .. } => {
+                Fault::new(exit::NOT_LOOPBACK, "non-loopback-refused", message).fix(
+                    "list the names it is served under in `allowed-hosts` (NYLORUN_ALLOWED_HOSTS), or say \
+                     --allow-non-loopback; whoever reaches the port and has a key may use it",
+                )
+            }
+            ListenError::Other { .. } => Fault::new(exit::FAILED, "listen", message),
+        }
+    }
+}
+
+struct Host {
+    out: Out,
+    home: Home,
+    opener: Opener,
+    state: ApiState,
+    link: LinkFile,
+    with_sample: bool,
+}
+
+impl Host {
+    async fn run(
+        mut self,
+        public: Bound,
+        operator: Option<Bound>,
+        mut stopping: mpsc::Receiver<()>,
+    ) -> Result<u8, Fault> {
+        let mut signals = Signals::install()?;
+        let mut handles = Vec::new();
+        let kind = ListenerKind::Public { operator_elsewhere: operator.is_some() };
+        handles.push(self.listen(public, kind)?);
+        if let Some(operator) = operator {
+            handles.push(self.listen(operator, ListenerKind::Operator)?);
+        }
+        let opened = tokio::select! {
+            biased;
+            _ = signals.first() => Ended::Asked,
+            _ = stopping.recv() => Ended::Asked,
+            opened = self.open() => Ended::Opened(opened),
+        };
+        let opened = match opened {
+            Ended::Opened(Ok(opened)) => Some(opened),
+            Ended::Opened(Err(fault)) => {
+                self.stop(handles, None, &mut signals).await;
+                return Err(fault);
+            }
+            Ended::Asked => {
+                self.stop(handles, None, &mut signals).await;
+                return Ok(exit::OK);
+            }
+        };
+        tokio::select! {
+            name = signals.first() => tracing::info!(signal = name, "stopping"),
+            _ = stopping.recv() => tracing::info!("stopping: an operator asked for it"),
+        }
+        self.stop(handles, opened, &mut signals).await;
+        Ok(exit::OK)
+    }
+
+    fn listen(&self, bound: Bound, kind: ListenerKind) -> Result<ServerHandle, Fault> {
+        let listener = Listener { state: self.state.clone(), kind, names: HostNames::listed(&bound.names) };
+        let server = HttpServer::new(move || App::new().configure(crate::api::configure(listener.clone())))
+            .disable_signals()
+            .shutdown_timeout(REQUEST_GRACE_SECONDS)
+            .listen(bound.socket)
+            .map_err(|error| Fault::new(exit::FAILED, "listen", error.to_string()))?
+            .run();
+        let handle = server.handle();
+        actix::spawn(async move {
+            if let Err(error) = server.await {
+                tracing::error!(%error, "a listener failed");
+            }
+        });
+        Ok(handle)
+    }
+
+    /// Opens the Tenant and says so; pends for ever when it is quarantined.
+    async fn open(&mut self) -> Result<Opened, Fault> {
+        let mut pause = RETRY_FIRST;
+        self.home.write_link(&self.link)?;
+        let opened = loop {
+            let cause = match self.opener.open().await {
+                Ok(opened) => break opened,
+                Err(OpenFailure::Refuse(fault)) => return Err(fault),
+                Err(OpenFailure::Quarantine(cause)) => {
+                    tracing::error!(code = cause.code, repair = cause.repair, "not ready: {}", cause.message);
+                    self.state.slot().fail(cause);
+                    std::future::pending().await
+                }
+                Err(OpenFailure::Passing(cause)) => cause,
+            };
+            tracing::error!(code = cause.code, repair = cause.repair, "not ready: {}", cause.message);
+            self.state.slot().fail(cause);
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY_LONGEST);
+        };
+        self.state.slot().open(opened.tenant.clone(), opened.models.clone());
+        self.link.tenant_id = Some(opened.tenant.id().as_str().to_owned());
+        self.home.write_link(&self.link)?;
+        if self.with_sample {
+            self.plant().await?;
+        }
+        let operator =
+            self.link.operator_url.as_ref().map(|url| format!(" operator={url}")).unwrap_or_default();
+        // Nobody may read it; the Host serves all the same.
+        let _ = self.out.line(&format!("nylorun ready api={}{operator}", self.link.host_url));
+        tracing::info!(tenant = opened.tenant.id().as_str(), api = self.link.host_url, "ready");
+        if self.with_sample && std::io::stderr().is_terminal() {
+            self.out.note(&format!(
+                "\nThe Runtime runs. In another terminal:\n\n  nylorun run {} \"hello\"\n  nylorun quickstart\n  nylorun status\n\nCtrl-C stops it; nothing is lost.\n",
+                sample::AGENT
+            ));
+        }
+        Ok(opened)
+    }
+
+    /// Plants the sample through the API, as everybody else would.
+    async fn plant(&self) -> Result<(), Fault> {
+        let (key, _): &(SecretString, bool) = &self.opener.local_key;
+        let client = Client::new(Target {
+            url: self.link.host_url.clone(),
+            key: key.clone(),
+            host_id: Some(self.link.host_id.clone()),
+            source: Source::Link(self.home.root().to_owned()),
+        })?;
+        let planted = sample::plant(&client).await?;
+        tracing::info!(agent = planted.agent, fixture = planted.fixture, "the sample is in place");
+        Ok(())
+    }
+
+    /// Stops everything in order; a step that fails is logged and the next one follows. A second signal ends the
+    /// process at once: what was committed is committed.
+    async fn stop(&self, handles: Vec<ServerHandle>, opened: Option<Opened>, signals: &mut Signals) {
+        let work = async {
+            // Streams end first, or their listeners would wait for them.
+            self.state.slot().close();
+            futures_util::future::join_all(handles.iter().map(|handle| handle.stop(true))).await;
+            if let Some(opened) = opened {
+                opened.close().await;
+            }
+        };
+        tokio::select! {
+            () = work => tracing::info!("stopped"),
+            name = signals.first() => {
+                tracing::warn!(signal = name, "stopped at once by a second signal");
+                std::process::exit(i32::from(if name == "SIGINT" { exit::INTERRUPTED } else { exit::TERMINATED }));
+            }
+        }
+    }
+}
+
+/// What comes first: the Tenant is open, or the Host is to stop.
+enum Ended {
+    Opened(Result<Opened, Fault>),
+    Asked,
+}
+
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn install() -> Result<Self, Fault> {
+        let install =
+            |kind| signal(kind).map_err(|error| Fault::new(exit::FAILED, "signals", error.to_string()));
+        Ok(Self {
+            interrupt: install(SignalKind::interrupt())?,
+            terminate: install(SignalKind::terminate())?,
+        })
+    }
+
+    /// The next signal's name.
+    async fn first(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+        }
+    }
+}
