@@ -71,7 +71,7 @@ limits! {
         "rules/history", "a snapshot is written when the turn has ended", "fixed";
     /// Attempts of one segment without a new recorded effect.
     ATTEMPTS_WITHOUT_PROGRESS: u32 = 5, "attempts of a segment that record nothing new", "5",
-        "session", "the turn fails with `execution.failed`; restarts and deploys do not count", "fixed";
+        "session", "the turn fails, and its message says so; restarts and deploys do not count", "fixed";
     /// Pages of the sweeper, rows.
     SWEEP_PAGE: usize = 100, "rows of one page of the sweeper", "100",
         "sweeper", "the next page follows while the pass has time left, else the next pass resumes there", "fixed";
