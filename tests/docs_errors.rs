@@ -3,6 +3,9 @@
 //! Codes that are an enum or a list are read from it. Those that are words in the source, the engine's and the
 //! commands', are read from the source.
 
+// A test that panics has failed.
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
