@@ -71,7 +71,7 @@ pub fn serve(settings: Settings, with_sample: bool, out: &Out) -> Result<u8, Fau
         host_id: host.host_id,
         operator_url: operator.as_ref().map(Bound::url),
     };
-    let opener = Opener { settings, home: home.clone(), local_key };
+    let opener = Opener { settings, home: home.clone(), local_key, admin_key };
     let host = Host { out: *out, home, opener, state, link, with_sample };
     actix::System::new().block_on(host.run(public, operator, stopping))
 }
