@@ -81,6 +81,9 @@ limits! {
     /// Problems that the reading of one manifest lists.
     MANIFEST_ISSUES: usize = 256, "problems listed for one manifest", "256",
         "model/manifest", "the last one counts the rest", "fixed";
+    /// Problems that the check of one request body lists.
+    BODY_ISSUES: usize = 100, "problems listed for one request body", "100",
+        "model/shape", "the last one counts the rest", "fixed";
     /// Documents and nodes inside each other in one manifest.
     MANIFEST_DEPTH: usize = 32, "nesting of documents and nodes in a manifest", "32",
         "model/manifest", "the manifest is refused where it nests deeper", "fixed";

@@ -41,13 +41,16 @@ pub(super) async fn get(call: Call) -> Answer {
         .body(frames))
 }
 
+/// A wait for the next event; the source comes back with it.
+type Next<S> = Pin<Box<dyn Future<Output = (S, Option<Observed>)>>>;
+
 /// Where events come from.
 trait Source: Sized + 'static {
-    fn next(self) -> Pin<Box<dyn Future<Output = (Self, Option<Observed>)>>>;
+    fn next(self) -> Next<Self>;
 }
 
 impl Source for Observer {
-    fn next(mut self) -> Pin<Box<dyn Future<Output = (Self, Option<Observed>)>>> {
+    fn next(mut self) -> Next<Self> {
         Box::pin(async move {
             let observed = Self::next(&mut self).await;
             (self, observed)
@@ -58,7 +61,7 @@ impl Source for Observer {
 /// The body of a stream.
 struct Frames<S> {
     /// Kept across keep-alives: a wait for the next event is never thrown away.
-    waiting: Option<Pin<Box<dyn Future<Output = (S, Option<Observed>)>>>>,
+    waiting: Option<Next<S>>,
     closed: Pin<Box<dyn Future<Output = ()>>>,
     keep_alive: Interval,
 }
@@ -125,7 +128,7 @@ mod tests {
     }
 
     impl Source for Script {
-        fn next(mut self) -> Pin<Box<dyn Future<Output = (Self, Option<Observed>)>>> {
+        fn next(mut self) -> Next<Self> {
             self.asked.set(self.asked.get() + 1);
             Box::pin(async move {
                 let next = self.events.pop_front();

@@ -1,15 +1,15 @@
 //! `/health` and `/ready` (spec: http-api, section 4). Neither needs a credential or a protocol; neither is logged.
 
-use std::time::Duration;
-
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::CONTENT_TYPE;
 use nylorun_actors::model::json::encode;
+use nylorun_actors::ports::store::StoreHealth;
 use serde_json::json;
 
 use super::answer::{self, Answer};
 use super::limits::READY_TIME;
+use super::slot::OpenTenant;
 use super::state::ApiState;
 
 pub(super) async fn health(state: ApiState) -> Answer {
@@ -22,7 +22,7 @@ pub(super) async fn ready(state: ApiState) -> Answer {
     let mut checks = json!({"listener": true, "tenant": open.is_some()});
     let mut all = open.is_some();
     if let Some(open) = open {
-        let store = probe(&state, &open, READY_TIME).await;
+        let store = store_health(&state, &open).await.is_some_and(|health| health.ok);
         checks["store"] = store.into();
         all &= store;
     }
@@ -32,9 +32,9 @@ pub(super) async fn ready(state: ApiState) -> Answer {
     Ok(HttpResponse::build(code).insert_header((CONTENT_TYPE, "application/json")).body(body))
 }
 
-/// Asks the store on a thread of its own. A probe that is late counts as failed; its permit comes back only when it
-/// ends, so a store that hangs can not eat threads.
-async fn probe(state: &ApiState, open: &super::OpenTenant, time: Duration) -> bool {
+/// Asks the store on a thread of its own; `None` when it did not answer in time. A late probe's permit comes back only
+/// when it ends, so a store that hangs can not eat threads.
+pub(super) async fn store_health(state: &ApiState, open: &OpenTenant) -> Option<StoreHealth> {
     let (state, store) = (state.clone(), open.tenant.store().store().clone());
     let probe = async move {
         let permit = state.probes().acquire().await.ok()?;
@@ -42,11 +42,11 @@ async fn probe(state: &ApiState, open: &super::OpenTenant, time: Duration) -> bo
         let asked = tokio::task::spawn_blocking(move || {
             // Also given back when the probe panics.
             let _permit = Permit(state);
-            store.health().ok
+            store.health()
         });
         asked.await.ok()
     };
-    matches!(tokio::time::timeout(time, probe).await, Ok(Some(true)))
+    tokio::time::timeout(READY_TIME, probe).await.ok().flatten()
 }
 
 struct Permit(ApiState);

@@ -217,7 +217,7 @@ impl From<Refusal> for Rejection {
             Refusal::Placement { message, details } => {
                 Self::new(StatusCode::CONFLICT, Code::PlacementRefused, message).with_details(details)
             }
-            Refusal::Closing => unavailable("The Runtime is stopping"),
+            Refusal::Closing => unavailable("The Tenant does not take this at the moment"),
             Refusal::Store(error) => Self::from(error),
         }
     }

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::answer::{self, Answer};
 use super::call::Call;
+use super::health::store_health;
 
 pub(super) async fn status(call: Call) -> Answer {
     let tenant = call.tenant();
@@ -25,8 +26,7 @@ pub(super) async fn status(call: Call) -> Answer {
         .map(|agent| json!({"agentId": agent.id.as_str(), "registered": true, "endpoint": false}))
         .collect();
     let schema_version = row.schema_version;
-    let store = tenant.store().store().clone();
-    let health = tokio::task::spawn_blocking(move || store.health()).await;
+    let health = store_health(&call.state, &call.open).await;
     let (healthy, current) =
         health.map_or((false, false), |h| (h.ok, h.schema_version == h.expected_schema_version));
     Ok(answer::json(&json!({

@@ -70,7 +70,11 @@ pub enum Command {
         reason: Option<String>,
     },
     /// Say how the Runtime does
-    Status,
+    Status {
+        /// Show every actor and what it waits for (needs the admin key)
+        #[arg(long)]
+        actors: bool,
+    },
     /// Choose the model
     #[command(subcommand)]
     Model(Model),

@@ -84,7 +84,11 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Fault> {
         Command::Model(command) => {
             with_client(global, async |client| resources::model(&client, out, command).await.map(done))
         }
-        Command::Status => {
+        Command::Status { actors: true } => {
+            let client = Client::new(global.wanted().operator()?)?;
+            block_on(async { resources::actors(&client, out).await.map(done) })
+        }
+        Command::Status { actors: false } => {
             // Without the admin key the cause of a Runtime that is not ready stays unknown, and nothing else.
             let operator = global.wanted().operator().ok();
             with_client(global, async |client| resources::status(&client, operator, out).await.map(done))

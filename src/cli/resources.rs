@@ -346,6 +346,21 @@ pub async fn status(client: &Client, operator: Option<Target>, out: &Out) -> Res
     ))
 }
 
+/// `status --actors`: what every actor holds and waits for.
+///
+/// # Errors
+/// What a person reads.
+pub async fn actors(operator: &Client, out: &Out) -> Result<(), Fault> {
+    let answer = operator.get("/v1/admin/actors").await?;
+    if out.is_json() {
+        return out.json(&answer);
+    }
+    let rows = rows(&answer["actors"], |actor| {
+        vec![plain(&actor["kind"]), plain(&actor["id"]), json::encode(&actor["state"])]
+    });
+    out.table(&["ACTOR", "ID", "STATE"], &rows)
+}
+
 fn read_json(file: &Path) -> Result<Json, Fault> {
     let told =
         |why: String| Fault::new(exit::USAGE, "file", format!("cannot read {}: {why}", file.display()));

@@ -27,7 +27,7 @@ pub struct Ask {
 /// How a turn ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ended {
-    /// `completed`, `failed`, `cancelled`, `paused`, `detached`.
+    /// `completed`, `failed`, `cancelled`, `paused`, `uncertain`, `detached`.
     pub status: &'static str,
     /// Output, error or interactions: the event's payload.
     pub payload: Json,
@@ -76,6 +76,7 @@ pub async fn run(client: &Client, out: &Out, ask: &Ask) -> Result<Ended, Fault> 
         turn,
         cursor: accepted["cursor"].as_str().map(str::to_owned),
         shown: Shown::default(),
+        doubt: false,
     };
     let ended = watch.follow().await?;
     watch.finish(&ended)?;
@@ -138,6 +139,8 @@ struct Watch<'a> {
     turn: String,
     cursor: Option<String>,
     shown: Shown,
+    /// An effect's fate is unknown.
+    doubt: bool,
 }
 
 /// How long a Runtime may be away before the command gives up. The turn itself goes on when the Runtime is back.
@@ -200,6 +203,10 @@ impl Watch<'_> {
                     return Ok(Some(ended));
                 }
             }
+            // No event says that a session came to stand still for an effect of unknown fate: it is asked.
+            if self.doubt && self.is_uncertain().await {
+                return Ok(Some(self.end("uncertain", Json::Null)));
+            }
         }
     }
 
@@ -220,6 +227,10 @@ impl Watch<'_> {
             self.show(&event.name, &body["payload"])?;
         }
         let status = match event.name.as_str() {
+            "effect.uncertain" | "action.uncertain" => {
+                self.doubt = true;
+                return Ok(None);
+            }
             "turn.completed" => "completed",
             "turn.failed" => "failed",
             "turn.cancelled" => "cancelled",
@@ -227,6 +238,12 @@ impl Watch<'_> {
             _ => return Ok(None),
         };
         Ok(Some(self.end(status, body["payload"].clone())))
+    }
+
+    async fn is_uncertain(&self) -> bool {
+        let path = format!("/v1/sessions/{}", segment(&self.session));
+        let view = self.client.call(Method::GET, &path, None).await;
+        view.is_ok_and(|view| view["status"] == "uncertain" && view["activeTurnId"] == self.turn.as_str())
     }
 
     fn end(&self, status: &'static str, payload: Json) -> Ended {
@@ -313,6 +330,10 @@ impl Watch<'_> {
                 self.out.note(&format!("error[{code}]: the turn failed: {}", plain(&error["message"])));
             }
             "cancelled" => self.out.note("the turn was cancelled"),
+            "uncertain" => self.out.note(&format!(
+                "the turn stands still: nobody knows whether an effect happened, and it is never repeated. \
+                 `nylorun sessions show {session}` names it; `nylorun cancel {session}` gives the turn up"
+            )),
             "paused" => self.out.note("the turn waits for an answer; the session keeps until it comes"),
             _ => self.out.note(&format!("the turn goes on: `nylorun sessions show {session}`")),
         }

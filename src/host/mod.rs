@@ -9,3 +9,4 @@ pub mod lock;
 pub mod open;
 pub mod serve;
 pub mod settings;
+pub mod studio;

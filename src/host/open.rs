@@ -18,6 +18,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::home::{Home, LOCAL_KEY, key_hash};
 use super::settings::Settings;
+use super::studio::{STUDIO, studio_key};
 use crate::api::Cause;
 use crate::cli::fault::{Fault, exit};
 use crate::engine::agent::projection::PromptHash;
@@ -68,6 +69,8 @@ pub struct Opener {
     pub home: Home,
     /// The local application key and whether it was made just now.
     pub local_key: (SecretString, bool),
+    /// The admin key, from which Studio's is derived.
+    pub admin_key: SecretString,
 }
 
 impl Opener {
@@ -93,7 +96,7 @@ impl Opener {
         let store = self.store().await?;
         let handle = store.handle();
         let vault = Arc::new(self.vault(&handle).await?);
-        self.local_principal(&handle).await.map_err(store_failure)?;
+        self.principals(store.tenant_id(), &handle).await.map_err(store_failure)?;
         let models = SealedProviders::load(handle, vault).await.map_err(store_failure)?;
         let models = Arc::new(models);
         let tenant = self.start(&store, &models).await?;
@@ -164,13 +167,25 @@ impl Opener {
         Tenant::start(tenant_config(&self.settings), ports).await.map_err(store_failure)
     }
 
-    /// The operator key of this home is known to the store, unless somebody has deleted or replaced it there.
-    async fn local_principal(&self, store: &StoreHandle) -> StoreResult<()> {
+    /// The operator key of this home is known to the store, unless somebody has deleted or replaced it there; and
+    /// Studio's is.
+    async fn principals(&self, tenant: &TenantId, store: &StoreHandle) -> StoreResult<()> {
+        let studio = key_hash(studio_key(&self.admin_key, tenant.as_str()).expose_secret());
         let (key, fresh) = &self.local_key;
         let (hash, fresh) = (key_hash(key.expose_secret()), *fresh);
         let known = store
             .tx(move |tx| -> StoreResult<bool> {
-                let stored = tx.principals()?.into_iter().find(|row| row.id == LOCAL_KEY);
+                let created_at = tx.now();
+                let principals = tx.principals()?;
+                if !principals.iter().any(|row| row.id == STUDIO) {
+                    tx.put_principal(&PrincipalRow {
+                        id: STUDIO.to_owned(),
+                        role: STUDIO.to_owned(),
+                        token_hash: studio,
+                        created_at,
+                    })?;
+                }
+                let stored = principals.into_iter().find(|row| row.id == LOCAL_KEY);
                 let registered = tx.setting(REGISTERED)?.as_deref() == Some(hash.as_str());
                 match stored {
                     Some(row) if row.token_hash == hash => return Ok(true),
@@ -178,7 +193,6 @@ impl Opener {
                     None if registered => return Ok(false),
                     _ => {}
                 }
-                let created_at = tx.now();
                 tx.put_principal(&PrincipalRow {
                     id: LOCAL_KEY.to_owned(),
                     role: "application".to_owned(),

@@ -26,6 +26,9 @@ use crate::telemetry::{self, LogFormat};
 /// How long requests may take to finish once the Host stops (spec: http-api, section 1.4).
 const REQUEST_GRACE_SECONDS: u64 = 10;
 
+/// How long an idle connection is kept for its client's next request.
+const KEEP_ALIVE: Duration = Duration::from_secs(75);
+
 /// The pause between two attempts to open a store that is not reachable: it doubles up to the longest.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_LONGEST: Duration = Duration::from_secs(30);
@@ -71,7 +74,7 @@ pub fn serve(settings: Settings, with_sample: bool, out: &Out) -> Result<u8, Fau
         host_id: host.host_id,
         operator_url: operator.as_ref().map(Bound::url),
     };
-    let opener = Opener { settings, home: home.clone(), local_key };
+    let opener = Opener { settings, home: home.clone(), local_key, admin_key };
     let host = Host { out: *out, home, opener, state, link, with_sample };
     actix::System::new().block_on(host.run(public, operator, stopping))
 }
@@ -160,6 +163,7 @@ impl Host {
         let server = HttpServer::new(move || App::new().configure(crate::api::configure(listener.clone())))
             .disable_signals()
             .shutdown_timeout(REQUEST_GRACE_SECONDS)
+            .keep_alive(KEEP_ALIVE)
             .listen(bound.socket)
             .map_err(|error| Fault::new(exit::FAILED, "listen", error.to_string()))?
             .run();

@@ -1,0 +1,21 @@
+//! The HTTP API over real sockets, in process: the memory store, an engine whose steps each test chooses.
+
+// Helpers of a test may stop at the first surprise too.
+#![allow(clippy::unwrap_used)]
+
+#[path = "http_api/events.rs"]
+mod events;
+#[path = "http_api/log.rs"]
+mod log;
+#[path = "http_api/matrix.rs"]
+mod matrix;
+#[path = "http_api/models.rs"]
+mod models;
+#[path = "http_api/operator.rs"]
+mod operator;
+#[path = "http_api/pipeline.rs"]
+mod pipeline;
+#[path = "http_api/resources.rs"]
+mod resources;
+#[path = "http_api/support.rs"]
+mod support;
