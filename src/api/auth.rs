@@ -105,7 +105,7 @@ async fn principal(open: &OpenTenant, key: Digest) -> Result<Option<Arc<str>>, R
 /// The opaque 404, later when this peer has had many of them.
 async fn refuse(state: &ApiState, request: &HttpRequest, reason: Reason) -> Rejection {
     let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
-    tracing::debug!(?reason, "credential rejected");
+    tracing::info!(?reason, "credential rejected");
     // Who sends none is not guessing.
     if !matches!(reason, Reason::MissingBearer) {
         let delay = state.throttle().refused(peer, Instant::now());

@@ -34,6 +34,8 @@ use error::store_error;
 use queue::Queue;
 use writer::{Outside, Writer};
 
+pub(crate) use hot::KEPT as HOT_SESSIONS;
+
 pub use error::OpenError;
 pub use open::{NewTenant, OpenOptions};
 
@@ -117,7 +119,7 @@ impl SqliteStore {
         let partial = PathBuf::from(partial);
         match std::fs::remove_file(&partial) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(refused(e)),
-            _ => {}
+            _ => open::create_private(&partial).map_err(refused)?,
         }
         let copied = self.copy_to(&partial).and_then(|()| {
             std::fs::File::open(&partial).and_then(|file| file.sync_all()).map_err(refused)?;

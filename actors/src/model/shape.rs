@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::json::{Json, JsonMap, utf16_units};
 pub use super::manifest::{Issue, PathItem};
+use crate::limits::BODY_ISSUES;
 
 /// A shape. Built in `static`s; members point to one another.
 #[derive(Clone, Copy)]
@@ -134,11 +135,15 @@ pub fn issue_json(issue: &Issue) -> Json {
 }
 
 impl Shape {
-    /// Every problem of a document, in the order of the shape.
+    /// Every problem of a document, in the order of the shape; at most [`BODY_ISSUES`], the last of which then counts
+    /// the rest.
     #[must_use]
     pub fn check(&self, value: &Json) -> Vec<Issue> {
-        let mut checker = Checker { path: Vec::new(), issues: Vec::new() };
+        let mut checker = Checker { path: Vec::new(), issues: Vec::new(), unlisted: 0 };
         checker.value(self, value);
+        if checker.unlisted > 0 {
+            checker.issues.push(issue(&[], format!("{} more problems are not listed", checker.unlisted)));
+        }
         checker.issues
     }
 
@@ -163,14 +168,22 @@ impl Shape {
     }
 }
 
+/// Unknown members that an issue names.
+const UNKNOWN_NAMES: usize = 20;
+
 struct Checker {
     path: Vec<PathItem>,
     issues: Vec<Issue>,
+    unlisted: usize,
 }
 
 impl Checker {
     fn add(&mut self, code: &'static str, message: impl Into<String>) {
-        self.issues.push(Issue { path: self.path.clone(), code, message: message.into() });
+        if self.issues.len() + 1 < BODY_ISSUES {
+            self.issues.push(Issue { path: self.path.clone(), code, message: message.into() });
+        } else {
+            self.unlisted += 1;
+        }
     }
 
     fn below(&mut self, step: PathItem, shape: &Shape, value: &Json) {
@@ -270,8 +283,13 @@ impl Checker {
 
     fn unknown(&mut self, members: &[Member], map: &JsonMap) {
         let mut unknown = String::new();
-        for name in map.keys().filter(|name| !members.iter().any(|m| m.name == name.as_str())) {
-            let _ = write!(unknown, "{}\"{name}\"", if unknown.is_empty() { "" } else { ", " });
+        let mut names = map.keys().filter(|name| !members.iter().any(|m| m.name == name.as_str()));
+        for name in names.by_ref().take(UNKNOWN_NAMES) {
+            let _ = write!(unknown, "{}\"{name:.100}\"", if unknown.is_empty() { "" } else { ", " });
+        }
+        let more = names.count();
+        if more > 0 {
+            let _ = write!(unknown, " and {more} more");
         }
         if !unknown.is_empty() {
             self.add("unrecognized_keys", format!("unknown members: {unknown}"));
@@ -290,9 +308,9 @@ impl Checker {
     }
 
     fn union(&mut self, shapes: &[&'static Shape], value: &Json) {
-        let mut closest: Option<Vec<Issue>> = None;
+        let mut closest: Option<Self> = None;
         for shape in shapes {
-            let mut attempt = Self { path: self.path.clone(), issues: Vec::new() };
+            let mut attempt = Self { path: self.path.clone(), issues: Vec::new(), unlisted: 0 };
             attempt.value(shape, value);
             if attempt.issues.is_empty() {
                 return;
@@ -300,13 +318,17 @@ impl Checker {
             // Whoever gets the type of the value right is the one that was meant.
             let wrong_type = |i: &Issue| i.code == "invalid_type" && i.path.len() == self.path.len();
             let better = !attempt.issues.iter().any(wrong_type)
-                && closest.as_ref().is_none_or(|c| attempt.issues.len() < c.len());
+                && closest.as_ref().is_none_or(|c| attempt.issues.len() < c.issues.len());
             if better {
-                closest = Some(attempt.issues);
+                closest = Some(attempt);
             }
         }
         match closest {
-            Some(issues) => self.issues.extend(issues),
+            Some(meant) => {
+                let room = (BODY_ISSUES - 1).saturating_sub(self.issues.len());
+                self.unlisted += meant.unlisted + meant.issues.len().saturating_sub(room);
+                self.issues.extend(meant.issues.into_iter().take(room));
+            }
             None => self.add("invalid_union", format!("{} is none of what is allowed here", name_of(value))),
         }
     }
@@ -402,6 +424,20 @@ mod tests {
         assert_eq!(found(&base(json!({"type": "a"}))), [("t.x".to_owned(), "invalid_type")]);
         assert_eq!(found(&base(json!({"type": "b"}))), [("t.type".to_owned(), "invalid_union")]);
         assert_eq!(found(&base(json!([]))), [("t".to_owned(), "invalid_type")]);
+    }
+
+    #[test]
+    fn a_hostile_document_gets_a_short_list() {
+        static NUMBERS: Shape = Shape::List { item: &FILLED, min: 0, max: usize::MAX };
+        let found = NUMBERS.check(&json!(vec![1; 100_000]));
+        assert_eq!(found.len(), BODY_ISSUES);
+        let unlisted = 100_000 - (BODY_ISSUES - 1);
+        assert_eq!(found[BODY_ISSUES - 1].message, format!("{unlisted} more problems are not listed"));
+        static EITHER: Shape = Shape::Union(&[&Shape::Null, &NUMBERS]);
+        assert!(EITHER.check(&json!(vec![1; 100_000])).len() <= BODY_ISSUES);
+        let members: JsonMap = (0..10_000).map(|n| (format!("{n}{}", "x".repeat(500)), Json::Null)).collect();
+        let found = Shape::Object(&[]).check(&Json::Object(members));
+        assert!(found[0].message.len() < 4_000 && found[0].message.ends_with("and 9980 more"));
     }
 
     #[test]

@@ -239,7 +239,15 @@ impl Work<'_> {
         );
         let request = self.head.request("POST", &format!("/v1/sessions/{id}/commands"), Some(&body));
         let work = async {
-            expect(session.calls.call(&request).await?)?;
+            let answer = match session.calls.call(&request).await {
+                Ok(answer) => answer,
+                // It stood idle for longer than the Runtime keeps connections; the key makes asking again safe.
+                Err(_) => {
+                    session.calls = Wire::connect(&self.head.host).await?;
+                    session.calls.call(&request).await?
+                }
+            };
+            expect(answer)?;
             let scan = &mut session.scan;
             while scan.completed + scan.others < u64::from(session.sent) {
                 session.stream.piece(&mut |piece| scan.see(piece)).await?;
