@@ -231,6 +231,11 @@ impl From<StoreError> for Rejection {
                 tracing::warn!(%error, "the store refused a request");
                 unavailable("The store is not available at the moment")
             }
+            // An operator makes room or remounts the disk; until then nothing is accepted and nothing is lost.
+            error @ (StoreError::Full | StoreError::ReadOnly(_)) => {
+                tracing::error!(%error, "the store cannot be written");
+                unavailable("The store cannot be written: its disk is full or read-only")
+            }
             error => Self::internal(&error),
         }
     }
@@ -293,7 +298,8 @@ mod tests {
             (StoreError::Unavailable("x".into()).into(), 503, "request_rejected"),
             (StoreError::Closed.into(), 503, "request_rejected"),
             (StoreError::Corrupt("secret".into()).into(), 500, "internal_error"),
-            (StoreError::Full.into(), 500, "internal_error"),
+            (StoreError::Full.into(), 503, "request_rejected"),
+            (StoreError::ReadOnly("x".into()).into(), 503, "request_rejected"),
         ] {
             let (found, text) = body(Rejection::from(refusal)).await;
             let value = parse(text.as_bytes()).expect("json");
