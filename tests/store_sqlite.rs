@@ -90,6 +90,22 @@ fn a_second_open_is_refused_and_names_the_process_that_holds_it() {
     open(&path).unwrap();
 }
 
+#[tokio::test]
+async fn nobody_else_may_read_the_files() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (folder, path) = folder();
+    let store = open(&path).unwrap();
+    put(&store.handle(), "k").await.unwrap();
+    store.backup(&folder.path().join("copy.db")).unwrap();
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        let entry = entry.unwrap();
+        assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{entry:?}");
+        names.push(entry.file_name());
+    }
+    assert_eq!(names.len(), 5, "database, log, its index, lock and copy: {names:?}");
+}
+
 #[test]
 fn the_lock_file_of_a_dead_process_holds_nobody_up() {
     let (folder, path) = folder();

@@ -94,11 +94,22 @@ impl<'a> Access<'a> {
             if keep { writer.keep() } else { writer.roll_back() }
         }
         if !self.wrote {
-            return Ok(false);
+            return self.failure.take().map_or(Ok(false), |failure| self.still_open(failure));
         }
         let undone = if keep { Ok(0) } else { prepared!(self.conn, Words("ROLLBACK TO job")) };
         undone.and_then(|_| prepared!(self.conn, Words("RELEASE job"))).map_err(store_error)?;
         Ok(keep)
+    }
+
+    /// After a failure without a savepoint: whether SQLite has ended the group's transaction (as it does on some errors).
+    /// It does not say, but a second BEGIN is refused inside a transaction.
+    fn still_open(&mut self, failure: StoreError) -> StoreResult<bool> {
+        if prepared!(self.conn, Words("BEGIN")).is_err() {
+            return Ok(false);
+        }
+        // The group is lost either way.
+        let _ = prepared!(self.conn, Words("ROLLBACK"));
+        Err(failure)
     }
 
     /// Why the transaction cannot commit, if it cannot.

@@ -117,7 +117,7 @@ impl SqliteStore {
         let partial = PathBuf::from(partial);
         match std::fs::remove_file(&partial) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(refused(e)),
-            _ => {}
+            _ => open::create_private(&partial).map_err(refused)?,
         }
         let copied = self.copy_to(&partial).and_then(|()| {
             std::fs::File::open(&partial).and_then(|file| file.sync_all()).map_err(refused)?;

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions as FileOptions, TryLockError};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +16,9 @@ use nylorun_actors::ports::{Clock, Entropy};
 
 use super::error::{OpenError, store_error};
 use super::schema::tenant;
+
+/// Prompts and sealed keys are nobody else's.
+const OWNER_ONLY: u32 = 0o600;
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 
@@ -71,6 +75,7 @@ pub(super) fn lock(database: &Path) -> Result<Lock, OpenError> {
         .write(true)
         .create(true)
         .truncate(false)
+        .mode(OWNER_ONLY)
         .open(&path)
         .map_err(refused)?;
     match file.try_lock() {
@@ -134,9 +139,14 @@ pub(super) fn open(options: &OpenOptions) -> Result<Opened, OpenError> {
     let mut conn = connect(path)?;
     let refused = |e: diesel::result::Error| OpenError::of_store(path, store_error(e));
     check_schema(&mut conn, path, &known)?;
+    let mode: Mode = diesel::sql_query("PRAGMA journal_mode = WAL").get_result(&mut conn).map_err(refused)?;
+    if mode.journal_mode != "wal" {
+        let reason = format!("no write-ahead log on this filesystem (it offers {})", mode.journal_mode);
+        return Err(OpenError::Io { path: path.clone(), reason });
+    }
     // A log of 4,000 pages is copied back at once: pages written again and again are copied once.
     conn.batch_execute(
-        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000; \
+        "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000; \
          PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -64000;",
     )
     .map_err(refused)?;
@@ -148,14 +158,17 @@ pub(super) fn open(options: &OpenOptions) -> Result<Opened, OpenError> {
     Ok(Opened { conn, tenant, schema_version })
 }
 
+/// Makes an empty file that only its owner may read; SQLite takes it as a new database, and gives its log the same mode.
+pub(super) fn create_private(path: &Path) -> std::io::Result<()> {
+    FileOptions::new().write(true).create(true).truncate(false).mode(OWNER_ONLY).open(path).map(|_| ())
+}
+
 /// Refuses a file that SQLite did not write, before SQLite opens it.
 fn check_header(path: &Path) -> Result<(), OpenError> {
+    let refused = |e: std::io::Error| OpenError::of_io(path, &e);
+    create_private(path).map_err(refused)?;
     let mut head = Vec::with_capacity(16);
-    match File::open(path) {
-        Ok(file) => file.take(16).read_to_end(&mut head).map_err(|e| OpenError::of_io(path, &e))?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(OpenError::of_io(path, &error)),
-    };
+    File::open(path).and_then(|file| file.take(16).read_to_end(&mut head)).map_err(refused)?;
     if head.is_empty() || head == b"SQLite format 3\0" {
         return Ok(());
     }
@@ -166,6 +179,12 @@ fn check_header(path: &Path) -> Result<(), OpenError> {
 struct Count {
     #[diesel(sql_type = BigInt)]
     n: i64,
+}
+
+#[derive(QueryableByName)]
+struct Mode {
+    #[diesel(sql_type = Text)]
+    journal_mode: String,
 }
 
 #[derive(QueryableByName)]
