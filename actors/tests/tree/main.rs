@@ -1,5 +1,10 @@
 //! The tree under a paused clock, an in-memory store and an engine whose steps each test chooses.
 
+// A test that panics has failed.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod bare;
+mod fencing;
 mod observers;
 mod panics;
 mod simulation;
