@@ -4,6 +4,7 @@ pub mod api;
 pub mod cli;
 pub mod engine;
 pub mod host;
+pub mod limits;
 pub mod store;
 pub mod telemetry;
 pub mod vault;

@@ -20,6 +20,12 @@ macro_rules! limits {
         $($(#[$doc])* pub const $name: $ty = $value;)*
         /// The bounds of this crate, in the order of the page.
         pub const LIMITS: &[Limit] = &[$(Limit { what: $what, value: $text, owner: $owner, at_it: $at, setting: $setting }),*];
+
+        /// Name, value and the text that tells it.
+        #[cfg(test)]
+        fn told() -> Vec<(&'static str, u64, &'static str)> {
+            vec![$((stringify!($name), u64::try_from($name).unwrap(), $text)),*]
+        }
     };
 }
 
@@ -60,15 +66,12 @@ limits! {
     /// Live observers of one session.
     OBSERVERS_PER_SESSION: usize = 10_000, "observers of one session", "10,000",
         "tenant/feeds", "a further one is refused with 503", "fixed";
-    /// Bytes of folded transcripts kept in memory.
-    FOLD_CACHE_BYTES: usize = 64 * 1024 * 1024, "folded transcripts kept in memory", "64 MiB",
-        "session", "the least recently used is dropped and folded again when needed", "fixed";
     /// Edits after which the fold of an ended turn is written down.
     FOLD_SNAPSHOT_EDITS: usize = 64, "transcript edits between two fold snapshots", "64",
         "rules/history", "a snapshot is written when the turn has ended", "fixed";
     /// Attempts of one segment without a new recorded effect.
     ATTEMPTS_WITHOUT_PROGRESS: u32 = 5, "attempts of a segment that record nothing new", "5",
-        "session", "the turn fails with `execution.failed`; restarts and deploys do not count", "fixed";
+        "session", "the turn fails, and its message says so; restarts and deploys do not count", "fixed";
     /// Pages of the sweeper, rows.
     SWEEP_PAGE: usize = 100, "rows of one page of the sweeper", "100",
         "sweeper", "the next page follows while the pass has time left, else the next pass resumes there", "fixed";
@@ -87,4 +90,23 @@ limits! {
     /// Documents and nodes inside each other in one manifest.
     MANIFEST_DEPTH: usize = 32, "nesting of documents and nodes in a manifest", "32",
         "model/manifest", "the manifest is refused where it nests deeper", "fixed";
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn each_text_tells_its_value() {
+        for (name, value, text) in super::told() {
+            let mut words = text.split(' ');
+            let number: u64 = words.next().unwrap().replace(',', "").parse().unwrap();
+            let unit = match words.next() {
+                Some("KiB") => 1024,
+                Some("MiB") => 1024 * 1024,
+                Some("s") if name.ends_with("_MS") => 1000,
+                None => 1,
+                other => panic!("{name} has the unit {other:?}"),
+            };
+            assert_eq!(number * unit, value, "{name}");
+        }
+    }
 }

@@ -51,6 +51,7 @@ use tracing_actix_web::TracingLogger;
 
 pub use openapi::{operator_document, tenant_document};
 pub use protocol::{FEATURES, MAX as PROTOCOL_MAX, MIN as PROTOCOL_MIN};
+pub use rejection::Code as ErrorCode;
 pub use slot::{CAUSES, Cause, OpenTenant, TenantSlot, TenantState};
 pub use state::{ApiState, HostFacts, HostNames, Listener, ListenerKind};
 

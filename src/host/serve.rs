@@ -24,14 +24,14 @@ use crate::cli::target::{Source, Target};
 use crate::telemetry::{self, LogFormat};
 
 /// How long requests may take to finish once the Host stops (spec: http-api, section 1.4).
-const REQUEST_GRACE_SECONDS: u64 = 10;
+pub(crate) const REQUEST_GRACE_SECONDS: u64 = 10;
 
 /// How long an idle connection is kept for its client's next request.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
 /// The pause between two attempts to open a store that is not reachable: it doubles up to the longest.
-const RETRY_FIRST: Duration = Duration::from_secs(1);
-const RETRY_LONGEST: Duration = Duration::from_secs(30);
+pub(crate) const RETRY_FIRST: Duration = Duration::from_secs(1);
+pub(crate) const RETRY_LONGEST: Duration = Duration::from_secs(30);
 
 /// Runs the Host until it is told to stop. `with_sample` plants the sample agent before it says that it is ready.
 ///

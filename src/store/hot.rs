@@ -9,7 +9,7 @@ use nylorun_actors::model::ids::SessionId;
 use nylorun_actors::model::session::SessionHead;
 
 /// Sessions remembered before everything is forgotten.
-const KEPT: usize = 8192;
+pub(crate) const KEPT: usize = 8192;
 
 /// One session.
 #[derive(Debug)]

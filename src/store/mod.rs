@@ -34,6 +34,8 @@ use error::store_error;
 use queue::Queue;
 use writer::{Outside, Writer};
 
+pub(crate) use hot::KEPT as HOT_SESSIONS;
+
 pub use error::OpenError;
 pub use open::{NewTenant, OpenOptions};
 

@@ -36,6 +36,17 @@ pub enum ApiCode {
 }
 
 impl ApiCode {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::RunNotHeld,
+        Self::TurnCancelled,
+        Self::OwnershipLost,
+        Self::EffectDrift,
+        Self::Invalid,
+        Self::Unavailable,
+        Self::Internal,
+    ];
+
     /// The wire name.
     #[must_use]
     pub fn as_str(self) -> &'static str {

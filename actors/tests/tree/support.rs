@@ -96,9 +96,7 @@ impl World {
     }
 
     pub async fn cancel(&self, id: &SessionId, key: &str) -> Receipt {
-        let sent = json!({ "type": "cancel", "requestId": "r", "idempotencyKey": key });
-        let command = command(key, CommandBody::Cancel { reason: Some("enough".into()) }, &sent);
-        self.tenant.command(id, command, &Reach::All).await.unwrap()
+        self.tenant.command(id, cancel(key), &Reach::All).await.unwrap()
     }
 
     pub async fn approve(&self, id: &SessionId, key: &str, approved: bool) -> Result<Receipt, Refusal> {
@@ -189,6 +187,11 @@ fn command(key: &str, body: CommandBody, sent: &Json) -> Command {
         body,
         sent: sent.as_object().unwrap().clone(),
     }
+}
+
+pub fn cancel(key: &str) -> Command {
+    let sent = json!({ "type": "cancel", "requestId": "r", "idempotencyKey": key });
+    command(key, CommandBody::Cancel { reason: Some("enough".into()) }, &sent)
 }
 
 pub fn message(key: &str) -> Command {

@@ -8,7 +8,7 @@ use nylorun_actors::model::Json;
 use crate::engine::agent::definition::Definition;
 
 /// Definitions kept at most. When they are that many, all are dropped: a process rarely serves more manifests.
-const MOST: usize = 1024;
+pub(crate) const MOST: usize = 1024;
 
 /// Definitions by the hash that was computed for them here.
 #[derive(Debug, Default)]

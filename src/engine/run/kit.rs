@@ -42,7 +42,7 @@ pub fn routed(router: ModelRouter) -> Arc<KitFor> {
 }
 
 /// Scripts read from manifests kept at most; all are dropped when they are that many.
-const MOST: usize = 1024;
+pub(crate) const MOST: usize = 1024;
 
 /// The scripts of manifests by agent id, so that one is not read again for every run.
 #[derive(Default)]

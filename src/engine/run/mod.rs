@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use self::cache::ProjectionCache;
 use self::definitions::Definitions;
+pub(crate) use self::definitions::MOST as DEFINITIONS;
 use self::effects::{RunParts, RunPort};
 use self::kit::{Kit, KitFor};
 use self::tools::ToolExecutor;

@@ -15,7 +15,7 @@ use super::target::Target;
 use crate::engine::model::call::{Failure, FailureCode};
 
 /// The most characters of a provider's message that are passed on.
-const MESSAGE_CHARS: usize = 1000;
+pub(crate) const MESSAGE_CHARS: usize = 1000;
 
 /// No provider, or no key for it.
 pub(crate) fn not_configured(what: &str) -> Failure {

@@ -25,6 +25,7 @@ use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
 pub use config::{ProviderConfig, ProviderLimits, ProviderSettings};
+pub(crate) use failure::MESSAGE_CHARS;
 pub(super) use failure::not_configured;
 
 use super::call::{CallContext, Failure, FailureCode, ModelAdapter, ModelCall};
