@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -172,6 +173,56 @@ fn a_corrupt_database_is_quarantined_with_its_cause() {
     });
     assert_eq!(code, Some(7), "{said}");
     assert!(said.contains("corrupt") && said.contains("what to do"), "{said}");
+}
+
+#[test]
+fn a_database_of_a_newer_version_is_quarantined_with_its_cause() {
+    use diesel::{Connection as _, RunQueryDsl as _};
+    let (code, said) = quarantined(|home| {
+        let path = home.join("nylorun.db").display().to_string();
+        let mut database = diesel::SqliteConnection::establish(&path).expect("opened");
+        diesel::sql_query("INSERT INTO __diesel_schema_migrations (version) VALUES ('99999999999999')")
+            .execute(&mut database)
+            .expect("written");
+    });
+    assert_eq!(code, Some(5), "{said}");
+    assert!(said.contains("error[schema-too-new]"), "{said}");
+}
+
+#[test]
+fn a_database_that_comes_late_is_waited_for() {
+    let home = tempfile::tempdir().expect("a directory");
+    let folder = home.path().join("volume");
+    let mut child = nylorun(home.path())
+        .args(["serve", "--listen", "127.0.0.1:0", "--database-url"])
+        .arg(format!("sqlite://{}", folder.join("nylorun.db").display()))
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("started");
+    let stdout = child.stdout.take().expect("piped");
+    let line = std::thread::spawn(move || {
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line).expect("read");
+        line
+    });
+    let mut said = String::new();
+    for _ in 0..300 {
+        std::thread::sleep(Duration::from_millis(100));
+        let output = nylorun(home.path()).arg("status").output().expect("ran");
+        said = stderr(&output);
+        if said.contains("error[open-failed]") {
+            assert_eq!(output.status.code(), Some(7), "{said}");
+            break;
+        }
+    }
+    assert!(said.contains("error[open-failed]"), "{said}");
+    std::fs::create_dir(&folder).expect("made");
+    assert!(line.join().expect("read").starts_with("nylorun ready "));
+    assert!(nylorun(home.path()).arg("status").output().expect("ran").status.success());
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 #[test]

@@ -362,11 +362,14 @@ impl Watch<'_> {
         };
         match answer.trim() {
             "c" | "cancel" => {
-                match cancel(self.client, &self.session, Some("cancelled from the terminal")).await {
-                    Ok(_) => self.out.note("cancelled"),
-                    Err(fault) => self.out.note(&fault.message),
+                if let Err(fault) =
+                    cancel(self.client, &self.session, Some("cancelled from the terminal")).await
+                {
+                    self.out.note(&fault.message);
+                    return detached();
                 }
-                detached()
+                // Its event ends the watch.
+                None
             }
             "w" | "watch" => None,
             _ => detached(),

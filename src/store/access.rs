@@ -128,7 +128,7 @@ impl<'a> Access<'a> {
             sessions::table
                 .filter(sessions::id.eq(id.as_str()))
                 .select(rows::Session::as_select())
-                .first(c)
+                .get_result(c)
                 .optional()
         })?;
         row.map(|row| {
@@ -162,19 +162,18 @@ impl<'a> Access<'a> {
             return Ok(Some(hot.no));
         }
         self.run(|c| {
-            logs::table.filter(logs::session_id.eq(id.as_str())).select(logs::no).first(c).optional()
+            logs::table.filter(logs::session_id.eq(id.as_str())).select(logs::no).get_result(c).optional()
         })
     }
 
     /// The next `seq` of a record, from the database.
     pub fn load_head(&mut self, log_no: i64) -> StoreResult<i64> {
+        // Not `ORDER BY … LIMIT 1`: a statement with a bound limit is prepared anew when the limit is bound.
         let last: Option<i64> = self.run(|c| {
             events::table
                 .filter(events::log_no.eq(log_no))
-                .order(events::seq.desc())
-                .select(events::seq)
-                .first(c)
-                .optional()
+                .select(diesel::dsl::max(events::seq))
+                .get_result(c)
         })?;
         Ok(last.map_or(0, |seq| seq + 1))
     }

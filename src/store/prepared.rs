@@ -27,10 +27,6 @@ impl<Site, Q: QueryFragment<Sqlite>> QueryFragment<Sqlite> for Prepared<Site, Q>
     fn walk_ast<'b>(&'b self, pass: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
         self.query.walk_ast(pass)
     }
-
-    fn is_safe_to_cache_prepared(&self, _: &Sqlite) -> QueryResult<bool> {
-        Ok(true)
-    }
 }
 
 impl<Site: 'static, Q> QueryId for Prepared<Site, Q> {
@@ -50,6 +46,43 @@ impl QueryFragment<Sqlite> for Words {
     }
 }
 
+/// An UPDATE, put together from diesel's own parts.
+pub(super) struct Change<T, C, W> {
+    pub table: T,
+    pub changes: C,
+    pub filter: W,
+}
+
+impl<T, C, W> QueryFragment<Sqlite> for Change<T, C, W>
+where
+    T: QueryFragment<Sqlite>,
+    C: QueryFragment<Sqlite>,
+    W: QueryFragment<Sqlite>,
+{
+    fn walk_ast<'b>(&'b self, mut pass: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
+        pass.push_sql("UPDATE ");
+        self.table.walk_ast(pass.reborrow())?;
+        pass.push_sql(" SET ");
+        self.changes.walk_ast(pass.reborrow())?;
+        pass.push_sql(" WHERE ");
+        self.filter.walk_ast(pass)
+    }
+}
+
+/// Executes an UPDATE of `table` where `filter` holds; answers how many rows it changed.
+macro_rules! change {
+    ($conn:expr, $table:expr, $filter:expr, $changes:expr) => {
+        $crate::store::prepared::prepared!(
+            $conn,
+            $crate::store::prepared::Change {
+                table: $table,
+                changes: diesel::AsChangeset::as_changeset($changes),
+                filter: $filter,
+            }
+        )
+    };
+}
+
 /// Executes a statement that always has the same text at this place; answers how many rows it changed.
 macro_rules! prepared {
     ($conn:expr, $query:expr) => {{
@@ -58,4 +91,4 @@ macro_rules! prepared {
     }};
 }
 
-pub(super) use prepared;
+pub(super) use {change, prepared};

@@ -1,5 +1,6 @@
 //! The port's reads in diesel. Statements that a turn needs are built without literals, lists or boxes, so that diesel
-//! keeps them prepared (spec: durability, section 2).
+//! keeps them prepared (spec: durability, section 2). A single row is asked for without a limit: SQLite itself prepares a
+//! statement anew each time a limit is bound to it.
 
 use diesel::prelude::*;
 use nylorun_actors::model::Micros;
@@ -48,7 +49,7 @@ impl Reads for Access<'_> {
                         tenant::updated_at,
                         tenant::generation,
                     ))
-                    .first(c)
+                    .get_result(c)
             })?;
         Ok(TenantRow {
             id: id.into(),
@@ -85,14 +86,14 @@ impl Reads for Access<'_> {
     fn session_pin(&mut self, id: &SessionId) -> StoreResult<Option<SessionPin>> {
         let Some(no) = self.peek(id, |hot| hot.no)? else { return Ok(None) };
         let row: rows::Pin =
-            self.run(|c| session_pins::table.find(no).select(rows::Pin::as_select()).first(c))?;
+            self.run(|c| session_pins::table.find(no).select(rows::Pin::as_select()).get_result(c))?;
         Ok(Some(row.into()))
     }
 
     fn session_doc(&mut self, id: &SessionId) -> StoreResult<Option<SessionDoc>> {
         let Some((no, attempts)) = self.peek(id, |hot| (hot.no, hot.attempts))? else { return Ok(None) };
         let row: rows::Doc =
-            self.run(|c| session_docs::table.find(no).select(rows::Doc::as_select()).first(c))?;
+            self.run(|c| session_docs::table.find(no).select(rows::Doc::as_select()).get_result(c))?;
         row.doc(i64::from(attempts)).map(Some)
     }
 
@@ -148,13 +149,18 @@ impl Reads for Access<'_> {
     }
 
     fn manifest(&mut self, hash: &str) -> StoreResult<Option<JsonText>> {
-        let text = self.run(|c| manifests::table.find(hash).select(manifests::body).first(c).optional())?;
+        let text =
+            self.run(|c| manifests::table.find(hash).select(manifests::body).get_result(c).optional())?;
         Ok(rows::json(text))
     }
 
     fn definition(&mut self, id: &AgentId) -> StoreResult<Option<DefinitionRow>> {
         let row: Option<rows::Definition> = self.run(|c| {
-            definitions::table.find(id.as_str()).select(rows::Definition::as_select()).first(c).optional()
+            definitions::table
+                .find(id.as_str())
+                .select(rows::Definition::as_select())
+                .get_result(c)
+                .optional()
         })?;
         Ok(row.map(Into::into))
     }
@@ -179,7 +185,7 @@ impl Reads for Access<'_> {
                 .filter(commands::log_no.eq(no))
                 .filter(commands::key.eq(key))
                 .select((commands::digest, commands::response))
-                .first(c)
+                .get_result(c)
                 .optional()
         })?;
         Ok(row.map(|(digest, response)| CommandRow { digest, response: JsonText::from_trusted(response) }))
@@ -191,7 +197,7 @@ impl Reads for Access<'_> {
                 .inner_join(logs::table)
                 .filter(effects::id.eq(id.as_str()))
                 .select((rows::Effect::as_select(), logs::session_id))
-                .first(c)
+                .get_result(c)
                 .optional()
         })?;
         row.map(|(row, session)| row.row(&session)).transpose()
@@ -329,7 +335,7 @@ impl Reads for Access<'_> {
     }
 
     fn setting(&mut self, key: &str) -> StoreResult<Option<String>> {
-        self.run(|c| settings::table.find(key).select(settings::value).first(c).optional())
+        self.run(|c| settings::table.find(key).select(settings::value).get_result(c).optional())
     }
 
     fn principal_by_hash(&mut self, hash: &str) -> StoreResult<Option<PrincipalRow>> {
@@ -337,7 +343,7 @@ impl Reads for Access<'_> {
             principals::table
                 .filter(principals::token_hash.eq(hash))
                 .select(rows::Principal::as_select())
-                .first(c)
+                .get_result(c)
                 .optional()
         })?;
         Ok(row.map(Into::into))
@@ -351,7 +357,11 @@ impl Reads for Access<'_> {
 
     fn credential(&mut self, vault: &str, id: &str) -> StoreResult<Option<CredentialRow>> {
         let row: Option<rows::Credential> = self.run(|c| {
-            credentials::table.find((vault, id)).select(rows::Credential::as_select()).first(c).optional()
+            credentials::table
+                .find((vault, id))
+                .select(rows::Credential::as_select())
+                .get_result(c)
+                .optional()
         })?;
         Ok(row.map(Into::into))
     }
@@ -372,7 +382,7 @@ impl Reads for Access<'_> {
             idempotency::table
                 .find(key)
                 .select((idempotency::body_hash, idempotency::response))
-                .first(c)
+                .get_result(c)
                 .optional()
         })?;
         Ok(row.map(|(body_hash, response)| IdempotencyRow {

@@ -16,7 +16,7 @@ use nylorun_actors::ports::store::{
 
 use super::access::Access;
 use super::hot::Hot;
-use super::prepared::prepared;
+use super::prepared::{change, prepared};
 use super::reads::above;
 use super::schema::{
     audit, commands, credentials, definitions, effects, events, fold_snapshots, idempotency, logs, manifests,
@@ -146,13 +146,15 @@ impl Tx for Access<'_> {
     ) -> StoreResult<()> {
         let no = self.need(id, |hot| hot.no)?;
         self.write(|c| {
-            prepared!(
+            change!(
                 c,
-                diesel::update(sessions::table.find(no)).set((
+                sessions::table,
+                sessions::no.eq(no),
+                (
                     sessions::status.eq(status.as_str()),
                     sessions::active_turn_id.eq(active.map(TurnId::as_str)),
                     sessions::last_turn_id.eq(last.map(TurnId::as_str)),
-                ))
+                )
             )
         })?;
         self.hot()?.change(id, |hot| {
@@ -172,13 +174,15 @@ impl Tx for Access<'_> {
     ) -> StoreResult<()> {
         let no = self.need(id, |hot| hot.no)?;
         self.write(|c| {
-            prepared!(
+            change!(
                 c,
-                diesel::update(sessions::table.find(no)).set((
+                sessions::table,
+                sessions::no.eq(no),
+                (
                     sessions::owner.eq(owner.map(WorkerId::as_str)),
                     sessions::epoch.eq(epoch),
                     sessions::owner_expires_at.eq(expires.map(|at| at.0)),
-                ))
+                )
             )
         })?;
         self.hot()?.change(id, |hot| {
@@ -191,23 +195,20 @@ impl Tx for Access<'_> {
 
     fn put_session_pin(&mut self, id: &SessionId, pin: &SessionPin) -> StoreResult<()> {
         let no = self.need(id, |hot| hot.no)?;
-        self.write(|c| prepared!(c, diesel::update(session_pins::table.find(no)).set(pin_columns!(pin))))?;
+        self.write(|c| change!(c, session_pins::table, session_pins::no.eq(no), pin_columns!(pin)))?;
         Ok(())
     }
 
     fn put_session_doc(&mut self, id: &SessionId, doc: &SessionDoc) -> StoreResult<()> {
         let (no, attempts) = self.need(id, |hot| (hot.no, hot.attempts))?;
-        self.write(|c| prepared!(c, diesel::update(session_docs::table.find(no)).set(doc_columns!(doc))))?;
+        self.write(|c| change!(c, session_docs::table, session_docs::no.eq(no), doc_columns!(doc)))?;
         if attempts == doc.attempts { Ok(()) } else { self.put_attempts(id, doc.attempts) }
     }
 
     fn put_attempts(&mut self, id: &SessionId, attempts: u32) -> StoreResult<()> {
         let no = self.need(id, |hot| hot.no)?;
         self.write(|c| {
-            prepared!(
-                c,
-                diesel::update(sessions::table.find(no)).set(sessions::attempts.eq(i64::from(attempts)))
-            )
+            change!(c, sessions::table, sessions::no.eq(no), sessions::attempts.eq(i64::from(attempts)))
         })?;
         self.hot()?.change(id, |hot| hot.attempts = attempts);
         Ok(())
@@ -306,26 +307,28 @@ impl Tx for Access<'_> {
             effects::outcome.eq(text(outcome)),
             effects::error.eq(error),
         );
-        let row = effects::table.filter(effects::id.eq(id.as_str()));
+        let row = effects::id.eq(id.as_str());
         let changed = if is_open(status) {
             let open = effects::open_in.eq(effects::log_no.nullable());
-            self.write(|c| prepared!(c, diesel::update(row).set((columns, open))))?
+            self.write(|c| change!(c, effects::table, row, (columns, open)))?
         } else {
             let closed = effects::open_in.eq(None::<i64>);
-            self.write(|c| prepared!(c, diesel::update(row).set((columns, closed))))?
+            self.write(|c| change!(c, effects::table, row, (columns, closed)))?
         };
         self.must_change(changed, id)
     }
 
     fn reinvoke_effect(&mut self, id: &EffectId) -> StoreResult<()> {
         let changed = self.write(|c| {
-            prepared!(
+            change!(
                 c,
-                diesel::update(effects::table.filter(effects::id.eq(id.as_str()))).set((
+                effects::table,
+                effects::id.eq(id.as_str()),
+                (
                     effects::status.eq(EffectStatus::Invoking.as_str()),
                     effects::attempts.eq(effects::attempts + 1),
                     effects::open_in.eq(effects::log_no.nullable()),
-                ))
+                )
             )
         })?;
         self.must_change(changed, id)
@@ -334,18 +337,15 @@ impl Tx for Access<'_> {
     fn slim_model_effects(&mut self, session: &SessionId, turn: &TurnId) -> StoreResult<()> {
         let Some(no) = self.log_no(session)? else { return Ok(()) };
         let prefix = format!("{turn}:");
-        let rows = effects::table
-            .filter(effects::id.ge(&prefix))
-            .filter(effects::id.lt(above(&prefix)))
-            .filter(effects::log_no.eq(no))
-            .filter(effects::kind.eq(EffectKind::Model.as_str()))
-            .filter(effects::status.eq(EffectStatus::Completed.as_str()))
-            .filter(effects::slimmed.eq(false));
+        let rows = effects::id
+            .ge(&prefix)
+            .and(effects::id.lt(above(&prefix)))
+            .and(effects::log_no.eq(no))
+            .and(effects::kind.eq(EffectKind::Model.as_str()))
+            .and(effects::status.eq(EffectStatus::Completed.as_str()))
+            .and(effects::slimmed.eq(false));
         self.write(|c| {
-            prepared!(
-                c,
-                diesel::update(rows).set((effects::outcome.eq(None::<String>), effects::slimmed.eq(true)))
-            )
+            change!(c, effects::table, rows, (effects::outcome.eq(None::<String>), effects::slimmed.eq(true)))
         })?;
         Ok(())
     }
@@ -440,13 +440,15 @@ impl Tx for Access<'_> {
         // Not a number, or gone: an advance has taken it.
         let Ok(no) = id.parse::<i64>() else { return Ok(()) };
         self.write(|c| {
-            prepared!(
+            change!(
                 c,
-                diesel::update(wakes::table.find(no)).set((
+                wakes::table,
+                wakes::id.eq(no),
+                (
                     wakes::attempts.eq(wakes::attempts + 1),
                     wakes::retry_at.eq(Some(now.plus_ms(retry_in_ms).0)),
                     wakes::parked_at.eq(park.then_some(now.0)),
-                ))
+                )
             )
         })?;
         Ok(())

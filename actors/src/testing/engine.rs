@@ -101,6 +101,7 @@ struct Run {
     calls: Arc<Mutex<HashMap<String, u32>>>,
 }
 
+#[allow(clippy::large_enum_variant)] // One a step, and never kept.
 enum Done {
     Value(Arc<Json>),
     End(RunEnd),
