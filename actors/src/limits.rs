@@ -42,6 +42,21 @@ limits! {
     /// Messages waiting for one harness.
     HARNESS_MAILBOX: usize = 256, "messages waiting for one harness", "256",
         "harness", "senders wait", "fixed";
+    /// One frame of the Harness API, bytes.
+    HARNESS_FRAME_BYTES: usize = 64 * 1024 * 1024, "one frame of the Harness API", "64 MiB",
+        "harness/wire", "a start that is larger fails its turn; a larger frame of a peer closes its connection", "fixed";
+    /// Requests of one connection in flight, leases apart.
+    HARNESS_REQUESTS: usize = 1024, "requests of one harness in flight", "1024",
+        "harness/wire", "a further one is answered `unavailable`", "fixed";
+    /// Milliseconds between two pings of a connection.
+    HARNESS_PING_MS: u64 = 30_000, "pause between two pings of a harness", "30 s",
+        "harness", "a ping is sent and the peer's silence is looked at", "fixed";
+    /// Silence after which a connection is dropped, ms.
+    HARNESS_SILENCE_MS: u64 = 90_000, "silence of a harness, or frames it does not read", "90 s",
+        "harness/wire", "the connection is dropped and its runs are taken over at once", "fixed";
+    /// Sessions whose last harness is remembered.
+    AFFINITIES: usize = 100_000, "sessions whose last harness is remembered", "100,000",
+        "supervisor/broker", "all are forgotten; the next run of each goes to the oldest lease", "fixed";
     /// Messages waiting for the TenantSupervisor.
     SUPERVISOR_MAILBOX: usize = 1024, "messages waiting for the TenantSupervisor", "1024",
         "supervisor", "senders wait", "fixed";

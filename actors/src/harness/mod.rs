@@ -1,94 +1,140 @@
-//! HarnessActor: one for each connected harness. This one is the in-process harness of an arbiter: its channel is
-//! memory, its messages are those of a remote one (spec: harness-api, sections 7 and 16).
+//! HarnessActor: one for each connected harness, whatever its channel (spec: harness-api, sections 7 and 16).
 //!
-//! Each run is a task of its own, so that an engine that panics takes only its run with it.
+//! | File | Has |
+//! |---|---|
+//! | `mod.rs` | the actor: its runs, what core tells it |
+//! | [`memory`] | the in-process channel: runs as tasks, values by reference |
+//! | [`wire`] | the channel of another process: frames |
+//! | [`frame`], [`methods`] | the closed shapes of frames, params and results |
 
-mod link;
+pub mod frame;
+mod memory;
+mod memory_link;
+pub mod methods;
+pub mod wire;
 
 use std::collections::HashMap;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
 use serde_json::json;
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
-use self::link::{MemoryLink, Resolved};
-use crate::limits::HARNESS_MAILBOX;
+use self::memory::MemoryRun;
+use self::wire::{FrameSink, Wire, WireRun};
+use crate::limits::{HARNESS_MAILBOX, HARNESS_PING_MS};
 use crate::messages::Observe;
-use crate::messages::harness::{CancelRun, DropRun, EffectResolved, GrantRun, RunEnded};
-use crate::messages::session::{Output, ReleaseRun, RenewLease, RunLost};
+use crate::messages::harness::{
+    CancelRun, Closed, DropRun, EffectResolved, GrantRefused, GrantRun, Heard, Incoming, RunEnded,
+};
 use crate::model::Json;
 use crate::model::ids::RunId;
-use crate::model::turn::{Abort, AbortKind};
-use crate::ports::engine::{AbortSignal, RunEnd};
-use crate::session::SessionActor;
+use crate::supervisor::TenantSupervisor;
 use crate::tenant::tree::{ChildGuard, Tree};
 
-/// The in-process harness of one arbiter.
+/// A connected harness.
 pub struct HarnessActor {
     tree: Arc<Tree>,
-    /// Held for its `Drop`: the supervisor learns that this harness is gone.
-    _guard: ChildGuard,
-    arbiter: usize,
-    runs: HashMap<RunId, Run>,
+    guard: ChildGuard,
+    channel: Channel,
 }
 
-struct Run {
-    session: Addr<SessionActor>,
-    session_id: String,
-    abort: watch::Sender<Option<Abort>>,
-    resolved: Rc<Resolved>,
-    task: JoinHandle<()>,
-    renewing: bool,
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+enum Channel {
+    Memory { arbiter: usize, runs: HashMap<RunId, MemoryRun> },
+    Wire { wire: Wire, runs: HashMap<RunId, WireRun> },
 }
 
 impl HarnessActor {
-    /// The harness of an arbiter.
+    /// The in-process harness of an arbiter.
     #[must_use]
-    pub fn new(tree: Arc<Tree>, guard: ChildGuard, arbiter: usize) -> Self {
-        Self { tree, _guard: guard, arbiter, runs: HashMap::new() }
+    pub fn in_process(tree: Arc<Tree>, guard: ChildGuard, arbiter: usize) -> Self {
+        Self { tree, guard, channel: Channel::Memory { arbiter, runs: HashMap::new() } }
     }
 
-    /// Time between two renewals of a lease of this length.
-    fn renew_every(&self) -> Duration {
-        let ms = (self.tree.config.owner_lease_ms / 3).max(10);
-        Duration::from_millis(u64::try_from(ms).unwrap_or(10))
+    /// A harness at the other end of a connection. `peer` names it in logs.
+    #[must_use]
+    pub fn connected(tree: Arc<Tree>, guard: ChildGuard, sink: Box<dyn FrameSink>, peer: String) -> Self {
+        Self { tree, guard, channel: Channel::Wire { wire: Wire::new(sink, peer), runs: HashMap::new() } }
     }
 
-    fn renew(&mut self, ctx: &mut Context<Self>) {
-        for (id, run) in &mut self.runs {
-            // One renewal at a time, and none for a run that was told to stop.
-            if run.renewing || run.abort.borrow().is_some() {
-                continue;
-            }
-            run.renewing = true;
-            let id = id.clone();
-            let asked = run.session.send(RenewLease { run: id.clone() });
-            ctx.spawn(fut::wrap_future::<_, Self>(asked).map(move |answer, act, _| {
-                let Some(run) = act.runs.get_mut(&id) else { return };
-                run.renewing = false;
-                match answer {
-                    Ok(Ok(true)) => {}
-                    Ok(Ok(false)) => {
-                        let message = "the lease was lost".to_owned();
-                        run.abort.send_replace(Some(Abort { kind: AbortKind::OwnershipLost, message }));
-                    }
-                    Ok(Err(error)) => tracing::warn!(run = %id, %error, "a lease was not renewed"),
-                    Err(_) => {
-                        let message = "the session's actor is gone".to_owned();
-                        run.abort.send_replace(Some(Abort { kind: AbortKind::OwnershipLost, message }));
-                    }
-                }
-            }));
+    fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+
+    fn generation(&self) -> u64 {
+        self.guard.generation()
+    }
+
+    fn stops_in_order(&mut self) {
+        self.guard.stops_in_order();
+    }
+
+    fn tell_supervisor<M>(&self, message: M)
+    where
+        M: Message + Send + 'static,
+        M::Result: Send,
+        TenantSupervisor: Handler<M>,
+    {
+        if let Some(supervisor) = self.tree.supervisor() {
+            // Rare control: one for each hello and lease request, and a peer's requests are bounded.
+            supervisor.do_send(message);
+        }
+    }
+
+    fn memory_runs(&mut self) -> impl Iterator<Item = (&RunId, &mut MemoryRun)> {
+        match &mut self.channel {
+            Channel::Memory { runs, .. } => Some(runs.iter_mut()),
+            Channel::Wire { .. } => None,
+        }
+        .into_iter()
+        .flatten()
+    }
+
+    fn memory_run(&mut self, run: &RunId) -> Option<&mut MemoryRun> {
+        match &mut self.channel {
+            Channel::Memory { runs, .. } => runs.get_mut(run),
+            Channel::Wire { .. } => None,
+        }
+    }
+
+    fn wire_mut(&mut self) -> Option<&mut Wire> {
+        match &mut self.channel {
+            Channel::Wire { wire, .. } => Some(wire),
+            Channel::Memory { .. } => None,
+        }
+    }
+
+    fn wire_run(&self, run: &RunId) -> Option<&WireRun> {
+        match &self.channel {
+            Channel::Wire { runs, .. } => runs.get(run),
+            Channel::Memory { .. } => None,
+        }
+    }
+
+    fn wire_run_mut(&mut self, run: &RunId) -> Option<&mut WireRun> {
+        match &mut self.channel {
+            Channel::Wire { runs, .. } => runs.get_mut(run),
+            Channel::Memory { .. } => None,
+        }
+    }
+
+    fn put_wire_run(&mut self, run: RunId, held: WireRun) {
+        if let Channel::Wire { runs, .. } = &mut self.channel {
+            runs.insert(run, held);
+        }
+    }
+
+    fn drop_wire_run(&mut self, run: &RunId) -> Option<WireRun> {
+        match &mut self.channel {
+            Channel::Wire { runs, .. } => runs.remove(run),
+            Channel::Memory { .. } => None,
+        }
+    }
+
+    fn take_wire_runs(&mut self) -> HashMap<RunId, WireRun> {
+        match &mut self.channel {
+            Channel::Wire { runs, .. } => std::mem::take(runs),
+            Channel::Memory { .. } => HashMap::new(),
         }
     }
 }
@@ -98,78 +144,58 @@ impl Actor for HarnessActor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(HARNESS_MAILBOX);
-        ctx.run_interval(self.renew_every(), Self::renew);
+        match &self.channel {
+            Channel::Memory { .. } => {
+                let every = (self.tree.config.owner_lease_ms / 3).max(10);
+                let every = Duration::from_millis(u64::try_from(every).unwrap_or(10));
+                ctx.run_interval(every, Self::renew_memory_runs);
+            }
+            Channel::Wire { .. } => {
+                ctx.run_interval(Duration::from_millis(HARNESS_PING_MS), Self::check_liveness);
+            }
+        }
     }
 }
 
-/// Tells the session when a run's task ends without an output: a panic of the engine, or the harness's own end.
-struct RunGuard {
-    run: RunId,
-    session: Addr<SessionActor>,
-    harness: Addr<HarnessActor>,
-    ended: bool,
-}
-
-impl Drop for RunGuard {
+impl Drop for HarnessActor {
+    /// A connection's actor that dies by a panic takes its runs with it; in memory each run's own guard says so.
     fn drop(&mut self) {
-        // One for each run: bounded by the runs there are.
-        if !self.ended {
-            let why = "its task ended without an output".to_owned();
-            self.session.do_send(RunLost { run: self.run.clone(), why });
+        for (run, held) in self.take_wire_runs() {
+            let why = "its connection's actor died".to_owned();
+            held.session.do_send(crate::messages::session::RunLost { run, why });
         }
-        self.harness.do_send(RunEnded { run: self.run.clone() });
+        if let Some(wire) = self.wire_mut() {
+            wire.sink.close(1011, "internal error");
+        }
     }
 }
 
 impl Handler<GrantRun> for HarnessActor {
-    type Result = ();
+    type Result = Result<(), GrantRefused>;
 
-    fn handle(&mut self, msg: GrantRun, ctx: &mut Self::Context) {
-        let GrantRun { grant, start, session } = msg;
-        let run = grant.run_id.clone();
-        let session_id = grant.session_id.to_string();
-        let (abort, signal) = AbortSignal::channel();
-        let resolved = Rc::new(Resolved::default());
-        let link = MemoryLink::new(
-            run.clone(),
-            grant.session_id.clone(),
-            grant.turn_id.clone(),
-            session.clone(),
-            signal,
-            Rc::clone(&resolved),
-            Arc::clone(&self.tree.feeds),
-        );
-        let engine = Arc::clone(&self.tree.ports.engine);
-        let guard =
-            RunGuard { run: run.clone(), session: session.clone(), harness: ctx.address(), ended: false };
-        let settles = session.clone();
-        let task = async move {
-            // Moved in whole: a closure that names only its field would copy that and drop the guard at once.
-            let mut guard = guard;
-            match engine.run(grant.clone(), start, Rc::new(link)).await {
-                RunEnd::Output(output) => {
-                    let answer = settles.send(Output { output }).await;
-                    engine.settled(&grant, answer.ok().and_then(Result::ok).flatten());
-                }
-                RunEnd::Released(reason) => {
-                    engine.settled(&grant, None);
-                    // A session whose actor is gone has released by its death.
-                    let _ = settles.send(ReleaseRun { run: grant.run_id.clone(), reason }).await;
-                }
+    fn handle(&mut self, msg: GrantRun, ctx: &mut Self::Context) -> Self::Result {
+        match &mut self.channel {
+            Channel::Memory { runs, .. } => {
+                let run = msg.grant.run_id.clone();
+                runs.insert(run, MemoryRun::start(&self.tree, msg, ctx.address()));
+                Ok(())
             }
-            guard.ended = true;
-        };
-        let task = tokio::task::spawn_local(task);
-        self.runs.insert(run, Run { session, session_id, abort, resolved, task, renewing: false });
+            Channel::Wire { .. } => self.grant(msg, ctx),
+        }
     }
 }
 
 impl Handler<CancelRun> for HarnessActor {
     type Result = ();
 
-    fn handle(&mut self, msg: CancelRun, _ctx: &mut Self::Context) {
-        if let Some(run) = self.runs.get(&msg.run) {
-            run.abort.send_replace(Some(msg.abort));
+    fn handle(&mut self, msg: CancelRun, ctx: &mut Self::Context) {
+        match &mut self.channel {
+            Channel::Memory { runs, .. } => {
+                if let Some(run) = runs.get(&msg.run) {
+                    run.cancel(msg.abort);
+                }
+            }
+            Channel::Wire { .. } => self.send_cancel(msg, ctx),
         }
     }
 }
@@ -178,16 +204,24 @@ impl Handler<DropRun> for HarnessActor {
     type Result = ();
 
     fn handle(&mut self, msg: DropRun, _ctx: &mut Self::Context) {
-        self.runs.remove(&msg.run);
+        match &mut self.channel {
+            Channel::Memory { runs, .. } => drop(runs.remove(&msg.run)),
+            Channel::Wire { runs, .. } => drop(runs.remove(&msg.run)),
+        }
     }
 }
 
 impl Handler<EffectResolved> for HarnessActor {
     type Result = ();
 
-    fn handle(&mut self, msg: EffectResolved, _ctx: &mut Self::Context) {
-        if let Some(run) = self.runs.get(&msg.run) {
-            run.resolved.put(msg.effect, msg.outcome);
+    fn handle(&mut self, msg: EffectResolved, ctx: &mut Self::Context) {
+        match &mut self.channel {
+            Channel::Memory { runs, .. } => {
+                if let Some(run) = runs.get(&msg.run) {
+                    run.resolve(msg.effect, msg.outcome);
+                }
+            }
+            Channel::Wire { .. } => self.send_resolved(msg, ctx),
         }
     }
 }
@@ -196,7 +230,33 @@ impl Handler<RunEnded> for HarnessActor {
     type Result = ();
 
     fn handle(&mut self, msg: RunEnded, _ctx: &mut Self::Context) {
-        self.runs.remove(&msg.run);
+        if let Channel::Memory { runs, .. } = &mut self.channel {
+            runs.remove(&msg.run);
+        }
+    }
+}
+
+impl Handler<Incoming> for HarnessActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: Incoming, ctx: &mut Self::Context) {
+        self.frame(&msg.text, ctx);
+    }
+}
+
+impl Handler<Heard> for HarnessActor {
+    type Result = ();
+
+    fn handle(&mut self, _msg: Heard, _ctx: &mut Self::Context) {
+        self.heard();
+    }
+}
+
+impl Handler<Closed> for HarnessActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: Closed, ctx: &mut Self::Context) {
+        self.end(msg.code, &msg.reason, ctx);
     }
 }
 
@@ -204,18 +264,28 @@ impl Handler<Observe> for HarnessActor {
     type Result = MessageResult<Observe>;
 
     fn handle(&mut self, _msg: Observe, _ctx: &mut Self::Context) -> Self::Result {
-        let runs: Vec<Json> = self
-            .runs
-            .iter()
-            .map(|(id, run)| {
-                let abort = run.abort.borrow().as_ref().map(|a| a.kind.as_str());
-                json!({ "runId": id.as_str(), "sessionId": run.session_id, "abort": abort })
-            })
-            .collect();
-        MessageResult(json!({
-            "kind": "harness", "id": format!("in-process-{}", self.arbiter),
-            "state": { "channel": "memory", "arbiter": self.arbiter, "runs": runs },
-        }))
+        let (id, mut state, runs) = match &self.channel {
+            Channel::Memory { arbiter, runs } => {
+                let runs: Vec<Json> = runs
+                    .iter()
+                    .map(|(id, run)| {
+                        let abort = run.aborted().map(crate::model::turn::AbortKind::as_str);
+                        json!({ "runId": id.as_str(), "sessionId": run.session_id, "abort": abort })
+                    })
+                    .collect();
+                let state = json!({ "channel": "memory", "arbiter": arbiter });
+                (format!("in-process-{arbiter}"), state, runs)
+            }
+            Channel::Wire { wire, runs } => {
+                let runs = runs
+                    .iter()
+                    .map(|(id, run)| json!({ "runId": id.as_str(), "sessionId": run.session_id.as_str() }))
+                    .collect();
+                (format!("connection-{}", self.generation()), wire.observe(), runs)
+            }
+        };
+        state["runs"] = Json::Array(runs);
+        MessageResult(json!({ "kind": "harness", "id": id, "state": state }))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::session::SessionActor;
 
 /// A segment to run.
 #[derive(Message)]
-#[rtype(result = "()")]
+#[rtype(result = "Result<(), GrantRefused>")]
 pub struct GrantRun {
     /// Whose.
     pub grant: RunGrant,
@@ -17,6 +17,45 @@ pub struct GrantRun {
     pub start: TurnStart,
     /// Who settles it.
     pub session: Addr<SessionActor>,
+    /// The lease request that takes it; 0 is the standing one of a harness in this process.
+    pub lease: u64,
+}
+
+/// Why a harness does not take a run after all.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GrantRefused {
+    /// The lease request was taken back, or the connection ends: offer the run again.
+    #[error("the harness took its lease request back")]
+    Gone,
+    /// The start does not fit a frame, at this harness or any other.
+    #[error("the segment's start has {bytes} bytes, more than a frame may have")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+    },
+}
+
+/// Text from a connection's socket.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Incoming {
+    /// One message, whole.
+    pub text: String,
+}
+
+/// A sign of life from a connection's socket: a ping or a pong.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Heard;
+
+/// A connection's socket is closed, or must be.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Closed {
+    /// The close code to answer with.
+    pub code: u16,
+    /// In words, at most 120 bytes of it are sent.
+    pub reason: String,
 }
 
 /// `cancel`: a run must stop.

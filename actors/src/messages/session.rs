@@ -5,6 +5,8 @@ use std::sync::Arc;
 use actix::Message;
 use tokio::sync::oneshot;
 
+use crate::harness::methods::Claim;
+use crate::model::Json;
 use crate::model::command::Receipt;
 use crate::model::effect::EffectIntent;
 use crate::model::ids::{EffectId, RunId};
@@ -86,6 +88,28 @@ pub struct ReleaseRun {
     pub run: RunId,
     /// `shutdown` or `ownership.lost`.
     pub reason: AbortKind,
+}
+
+/// `event` of a run: what happened in its workspace.
+#[derive(Debug, Message)]
+#[rtype(result = "Result<(), ApiError>")]
+pub struct Claimed {
+    /// Which run.
+    pub run: RunId,
+    /// What is claimed.
+    pub claim: Claim,
+}
+
+/// `session.mcp` of a run; answered with the stored snapshot and its session tools.
+#[derive(Debug, Message)]
+#[rtype(result = "Result<Json, ApiError>")]
+pub struct McpDiscovered {
+    /// Which run.
+    pub run: RunId,
+    /// What was discovered.
+    pub snapshot: Option<Json>,
+    /// What discovery said.
+    pub diagnostics: Vec<Json>,
 }
 
 /// A run is gone without an output: its harness died, its engine panicked, its connection closed.

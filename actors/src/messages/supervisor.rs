@@ -4,9 +4,11 @@ use actix::{Addr, Message};
 use tokio::sync::oneshot;
 
 use crate::harness::HarnessActor;
+use crate::harness::wire::FrameSink;
 use crate::model::Json;
 use crate::model::ids::SessionId;
 use crate::session::SessionActor;
+use crate::supervisor::Placement;
 
 /// Which child.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -15,6 +17,8 @@ pub enum Child {
     Session(SessionId),
     /// The in-process harness of an arbiter.
     Harness(usize),
+    /// A connected harness; its generation tells it apart.
+    Connection,
     /// The sweeper.
     Sweeper,
 }
@@ -41,11 +45,62 @@ pub struct Gone {
 
 /// A segment looks for a harness. Answered when one takes it; waits as long as there is none.
 #[derive(Debug, Message)]
-#[rtype(result = "Option<Addr<HarnessActor>>")]
+#[rtype(result = "Option<Placement>")]
 pub struct Offer {
+    /// Whose segment.
+    pub session: SessionId,
     /// The arbiter that the session lives on.
     pub arbiter: usize,
+    /// The pod sandbox whose engine must run it.
+    pub pod: Option<String>,
 }
+
+/// A harness has connected; answered with its actor.
+#[derive(Message)]
+#[rtype(result = "Option<Addr<HarnessActor>>")]
+pub struct AttachHarness {
+    /// Where its frames go.
+    pub sink: Box<dyn FrameSink>,
+    /// For logs: `harness@<address>`.
+    pub peer: String,
+    /// The pod sandbox that it hosts.
+    pub pod: Option<String>,
+}
+
+/// What a connected harness said of itself.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct HarnessSays {
+    /// Generation of its actor.
+    pub harness: u64,
+    /// Whether it serves workspaces.
+    pub workspace: bool,
+}
+
+/// A connected harness has room for one run.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct ParkLease {
+    /// Generation of its actor.
+    pub harness: u64,
+    /// Its request's number.
+    pub lease: u64,
+}
+
+/// A connected harness takes a lease request back.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct WithdrawLease {
+    /// Generation of its actor.
+    pub harness: u64,
+    /// Its request's number.
+    pub lease: u64,
+}
+
+/// Connected harnesses, and whether one of them serves workspaces.
+#[derive(Debug, Message)]
+#[rtype(result = "(usize, bool)")]
+pub struct CountHarnesses;
 
 /// Sessions that the sweeper found work for.
 #[derive(Debug, Message)]

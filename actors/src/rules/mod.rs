@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`definitions`] | what a registration stores |
 //! | [`sessions`] | opening, viewing, listing a session |
+//! | [`claims`] | what a harness says of workspaces and MCP servers |
 //! | [`commands`] | message, approve, respond, cancel |
 //! | [`advance`] | taking a session and starting its segment; giving it up |
 //! | [`effects`] | what a harness may do next, and what it came to |
@@ -15,6 +16,7 @@
 //! | [`event`] | payloads that always fit |
 
 pub mod advance;
+pub mod claims;
 pub mod commands;
 pub mod definitions;
 pub mod effects;

@@ -11,12 +11,12 @@ use tokio::time::Instant;
 use super::{Advance, Held, SessionActor};
 use crate::harness::HarnessActor;
 use crate::limits::ATTEMPTS_WITHOUT_PROGRESS;
-use crate::messages::harness::GrantRun;
+use crate::messages::harness::{GrantRefused, GrantRun};
 use crate::messages::supervisor::Offer;
 use crate::model::Json;
 use crate::model::checkpoint::Checkpoint;
 use crate::model::effect::RecordedOutcome;
-use crate::model::ids::RunId;
+use crate::model::ids::{RunId, SessionId};
 use crate::model::json::JsonMap;
 use crate::model::session::SessionPin;
 use crate::model::turn::{
@@ -28,6 +28,8 @@ use crate::rules::definitions;
 use crate::rules::effects::{RunScope, outcome_of};
 use crate::rules::history::{self, Folded};
 use crate::rules::ownership::Claim;
+use crate::supervisor::Placement;
+use crate::tenant::tree::Tree;
 
 /// Member of a manifest's metadata that holds a script of the fixture model.
 const FIXTURE_SCRIPT: &str = "nylorun.fixture";
@@ -217,7 +219,7 @@ impl SessionActor {
             }
         };
         let agent = checkpoint_agent(&root);
-        let harness_tools = Arc::new(scripted_tools(&root, segment.fixture_model));
+        let mut harness_tools = scripted_tools(&root, segment.fixture_model);
         let start = self.turn_start(&segment, checkpoint, manifest, root, outcomes, cursor, &pin);
         let start = match start {
             Ok(start) => start,
@@ -226,56 +228,103 @@ impl SessionActor {
                 return;
             }
         };
-        let run = RunId::from(self.tree.ports.entropy.uuid());
+        for tool in start.session_tools.iter().flat_map(|tools| tools.iter()) {
+            harness_tools.extend(tool["name"].as_str().map(str::to_owned));
+        }
+        let harness_tools = Arc::new(harness_tools);
         let grant = RunGrant {
-            run_id: run.clone(),
+            run_id: RunId::from(self.tree.ports.entropy.uuid()),
             session_id: self.id.clone(),
             turn_id: segment.turn_id.clone(),
             epoch,
             token: None,
             token_expires_at: None,
         };
-        let (tree, beside, arbiter) = (Arc::clone(&self.tree), self.harness.clone(), self.arbiter);
-        let placed = async move { find_harness(&tree, beside, arbiter).await };
-        ctx.spawn(wrap_future::<_, Self>(placed).map(move |harness, act, ctx| {
-            let Some(harness) = harness else {
-                act.give_back(epoch, ctx);
-                return;
-            };
-            act.harness = Some(harness.clone());
-            let scope = RunScope {
-                session: act.id.clone(),
+        let held = Held {
+            run: grant.run_id.clone(),
+            scope: RunScope {
+                session: self.id.clone(),
                 turn: segment.turn_id.clone(),
                 epoch,
-                model_on_crash: act.tree.config.model_on_crash,
-            };
-            act.state = Advance::Held(Box::new(Held {
-                run: run.clone(),
-                scope,
-                agent,
-                harness: harness.clone(),
-                expires_at: segment.expires_at,
-                began: Instant::now(),
-                cursor,
-                facts: std::collections::HashMap::new(),
-                harness_tools,
-                in_flight: std::collections::HashMap::new(),
-                abort: None,
-                timer: None,
-            }));
-            act.watch(ctx);
-            let session = ctx.address();
-            let granted = harness.send(GrantRun { grant, start, session });
-            ctx.spawn(wrap_future::<_, Self>(granted).map(move |taken, act, ctx| {
-                if taken.is_err() {
-                    act.harness = None;
-                    act.lost(&run, "its harness was gone before it took the run", ctx);
+                model_on_crash: self.tree.config.model_on_crash,
+            },
+            agent,
+            harness: None,
+            expires_at: segment.expires_at,
+            began: Instant::now(),
+            cursor,
+            facts: std::collections::HashMap::new(),
+            harness_tools,
+            in_flight: std::collections::HashMap::new(),
+            abort: None,
+            timer: None,
+        };
+        if self.harness.as_ref().is_none_or(|h| !h.connected()) {
+            // It may take a while until a harness comes.
+            self.beat(epoch, ctx);
+        }
+        self.look_for_harness(Offered { segment, grant, start, held }, ctx);
+    }
+
+    fn look_for_harness(&mut self, offered: Offered, ctx: &mut Context<Self>) {
+        let (tree, beside, arbiter) = (Arc::clone(&self.tree), self.harness.clone(), self.arbiter);
+        let id = self.id.clone();
+        let placed = async move { find_harness(&tree, id, beside, arbiter).await };
+        ctx.spawn(wrap_future::<_, Self>(placed).map(move |placed, act, ctx| {
+            let epoch = offered.held.scope.epoch;
+            // The lease may have been lost, or the turn cancelled, while no harness was there.
+            let waits = matches!(act.state, Advance::Offered { epoch: of } if of == epoch);
+            let Some(placement) = placed.filter(|_| waits) else {
+                if waits {
+                    act.give_back(epoch, ctx);
                 }
-            }));
-            if !act.draining.is_empty() {
-                act.abort_for_drain(ctx);
+                return;
+            };
+            act.grant(offered, placement, ctx);
+        }));
+    }
+
+    /// Hands the run over; a harness that does not take it after all is looked for again.
+    fn grant(&mut self, offered: Offered, placement: Placement, ctx: &mut Context<Self>) {
+        let Offered { segment, grant, start, mut held } = offered;
+        let Placement { harness, lease } = placement;
+        let run = grant.run_id.clone();
+        if lease == 0 {
+            self.harness = Some(harness.clone());
+        }
+        held.harness = Some(harness.clone());
+        // The renewals while the offer waited may have moved the end of the lease.
+        if let Some(until) = self.renewed_until.take() {
+            held.expires_at = until;
+        }
+        self.state = Advance::Held(Box::new(held));
+        self.stop_beat(ctx);
+        self.watch(ctx);
+        let granted = harness.send(GrantRun { grant, start, session: ctx.address(), lease });
+        ctx.spawn(wrap_future::<_, Self>(granted).map(move |taken, act, ctx| match taken {
+            Ok(Ok(())) => {}
+            Ok(Err(GrantRefused::TooLarge { bytes })) => {
+                if act.drop_held(&run, ctx).is_some() {
+                    let text = format!(
+                        "the turn is too large for a harness: its start has {bytes} bytes, a frame at most 64 MiB"
+                    );
+                    act.fail_turn(&segment, &text, ctx);
+                }
+            }
+            Ok(Err(GrantRefused::Gone)) => {
+                if let Some(held) = act.drop_held(&run, ctx) {
+                    act.wake_again = true;
+                    act.give_back(held.scope.epoch, ctx);
+                }
+            }
+            Err(_) => {
+                act.harness = None;
+                act.lost(&run, "its harness was gone before it took the run", ctx);
             }
         }));
+        if !self.draining.is_empty() {
+            self.abort_for_drain(ctx);
+        }
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -297,7 +346,7 @@ impl SessionActor {
             Some(text) => text.decode().map_err(odd)?,
             None => JsonMap::new(),
         };
-        let mcp_snapshot = match &pin.mcp_snapshot {
+        let mcp_snapshot: Option<Arc<Json>> = match &pin.mcp_snapshot {
             Some(text) => Some(Arc::new(text.decode().map_err(odd)?)),
             None => None,
         };
@@ -313,7 +362,9 @@ impl SessionActor {
             engine: EngineKind::Agent,
             manifest,
             checkpoint,
-            session_tools: Some(Arc::new(Vec::new())),
+            session_tools: Some(Arc::new(
+                mcp_snapshot.as_deref().map(crate::rules::claims::session_tools).unwrap_or_default(),
+            )),
             outcomes,
             transcript: TranscriptAt { cursor },
             options: RunOptions {
@@ -339,23 +390,32 @@ async fn read_manifest(store: &StoreHandle, hash: &str) -> Result<Arc<Json>, Sto
     Ok(Arc::new(parsed))
 }
 
+/// A run that looks for its harness.
+struct Offered {
+    segment: Box<Segment>,
+    grant: RunGrant,
+    start: TurnStart,
+    held: Held,
+}
+
 /// The harness beside the session if it answers, else whichever the broker finds; `None` when the Tenant closes.
 async fn find_harness(
-    tree: &Arc<crate::tenant::tree::Tree>,
+    tree: &Arc<Tree>,
+    session: SessionId,
     beside: Option<Addr<HarnessActor>>,
     arbiter: usize,
-) -> Option<Addr<HarnessActor>> {
+) -> Option<Placement> {
     if let Some(harness) = beside
         && harness.connected()
     {
-        return Some(harness);
+        return Some(Placement { harness, lease: 0 });
     }
     loop {
         if tree.is_closing() {
             return None;
         }
         let supervisor = tree.supervisor()?;
-        match supervisor.send(Offer { arbiter }).await {
+        match supervisor.send(Offer { session: session.clone(), arbiter, pod: None }).await {
             Ok(placed) => return placed,
             // The supervisor itself died: its successor is started within moments.
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,

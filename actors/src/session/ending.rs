@@ -7,7 +7,7 @@ use actix::fut::wrap_future;
 use actix::prelude::*;
 
 use super::run::persist;
-use super::{Advance, SessionActor};
+use super::{Advance, Held, SessionActor};
 use crate::messages::harness::{CancelRun, DropRun};
 use crate::messages::session::{Drain, RunLost};
 use crate::model::ids::{RunId, TurnId};
@@ -58,6 +58,60 @@ impl SessionActor {
         }
     }
 
+    /// Core's own beat: renews the lease while nobody else does, from the offer to the run and from the output to the
+    /// release. It ends by itself when the advance has moved on.
+    pub(super) fn beat(&mut self, epoch: i64, ctx: &mut Context<Self>) {
+        let lease = self.tree.config.owner_lease_ms;
+        let every = Duration::from_millis(u64::try_from((lease / 3).max(10)).unwrap_or(10));
+        self.stop_beat(ctx);
+        self.beating = Some(ctx.run_later(every, move |act, ctx| {
+            act.beating = None;
+            let beats = match act.state {
+                Advance::Offered { epoch: of } | Advance::Settling { epoch: of, .. } => of == epoch,
+                _ => false,
+            };
+            if !beats {
+                return;
+            }
+            let (store, id) = (act.tree.ports.store.clone(), act.id.clone());
+            let worker = act.tree.config.worker.clone();
+            let renewing =
+                async move { store.tx(move |tx| ownership::renew(tx, &id, &worker, epoch, lease)).await };
+            ctx.spawn(wrap_future::<_, Self>(renewing).map(move |renewed, act, ctx| {
+                match renewed {
+                    Ok(Some(until)) => act.renewed_until = Some(until),
+                    // Somebody took over: nothing more may be written, and there is nothing to give back.
+                    Ok(None) if matches!(act.state, Advance::Offered { .. }) => {
+                        act.idle(ctx);
+                        return;
+                    }
+                    Ok(None) => return,
+                    Err(error) => tracing::warn!(session = %act.id, %error, "a lease was not renewed"),
+                }
+                act.beat(epoch, ctx);
+            }));
+        }));
+    }
+
+    /// A timer that is over must not stay: an actor polls all it has.
+    pub(super) fn stop_beat(&mut self, ctx: &mut Context<Self>) {
+        if let Some(beat) = self.beating.take() {
+            ctx.cancel_future(beat);
+        }
+    }
+
+    /// Takes a held run out of the actor's hands, without a word to its harness.
+    pub(super) fn drop_held(&mut self, run: &RunId, ctx: &mut Context<Self>) -> Option<Box<Held>> {
+        if !matches!(&self.state, Advance::Held(held) if held.run == *run) {
+            return None;
+        }
+        let Advance::Held(held) = std::mem::replace(&mut self.state, Advance::Idle) else { return None };
+        if let Some(timer) = held.timer {
+            ctx.cancel_future(timer);
+        }
+        Some(held)
+    }
+
     /// Tells a run to stop and gives it a grace; past that it is abandoned and the epoch fences what it still says.
     pub(super) fn abort_run(&mut self, run: &RunId, kind: AbortKind, text: &str, ctx: &mut Context<Self>) {
         let grace = self.tree.config.abort_grace_ms;
@@ -67,8 +121,10 @@ impl SessionActor {
         }
         let abort = Abort { kind, message: text.to_owned() };
         held.abort = Some(abort.clone());
-        // Rare control: one for each run and reason.
-        held.harness.do_send(CancelRun { run: run.clone(), abort });
+        if let Some(harness) = &held.harness {
+            // Rare control: one for each run and reason.
+            harness.do_send(CancelRun { run: run.clone(), abort });
+        }
         let run = run.clone();
         ctx.run_later(Duration::from_millis(u64::try_from(grace).unwrap_or(1)), move |act, ctx| {
             act.abandon(&run, ctx);
@@ -81,18 +137,23 @@ impl SessionActor {
             return;
         }
         tracing::warn!(session = %self.id, run = %run, "a run did not stop in its grace and was abandoned");
-        held.harness.do_send(DropRun { run: run.clone() });
+        if let Some(harness) = &held.harness {
+            harness.do_send(DropRun { run: run.clone() });
+        }
         self.lost(run, "it did not stop when it was told to", ctx);
     }
 
     /// The session's turn was cancelled and committed as such: stop a run of it.
     pub(super) fn turn_was_cancelled(&mut self, turn: Option<&TurnId>, ctx: &mut Context<Self>) {
         // The fold has a revert to read; it does so at the next take.
-        if let Advance::Held(held) = &self.state
-            && Some(&held.scope.turn) == turn
-        {
-            let run = held.run.clone();
-            self.abort_run(&run, AbortKind::Cancel, "the turn was cancelled", ctx);
+        match &self.state {
+            Advance::Held(held) if Some(&held.scope.turn) == turn => {
+                let run = held.run.clone();
+                self.abort_run(&run, AbortKind::Cancel, "the turn was cancelled", ctx);
+            }
+            // It still looks for a harness: the offer ends here and the lease goes back.
+            Advance::Offered { epoch } => self.give_back(*epoch, ctx),
+            _ => {}
         }
     }
 
@@ -194,6 +255,7 @@ impl Handler<Drain> for SessionActor {
         match self.state {
             Advance::Idle | Advance::Waiting { .. } => self.answer_drains(),
             Advance::Held(_) => self.abort_for_drain(ctx),
+            Advance::Offered { epoch } => self.give_back(epoch, ctx),
             _ => {}
         }
     }

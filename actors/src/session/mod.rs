@@ -54,6 +54,9 @@ pub struct SessionActor {
     attempts: u32,
     /// Failed reads and takes in a row.
     failures: u32,
+    /// End of the lease as core's own beat has moved it while no harness renews.
+    renewed_until: Option<Micros>,
+    beating: Option<SpawnHandle>,
     pin: Option<Arc<SessionPin>>,
     folded: Option<Folded>,
     draining: Vec<oneshot::Sender<()>>,
@@ -108,7 +111,8 @@ struct Held {
     run: RunId,
     scope: RunScope,
     agent: AgentId,
-    harness: Addr<HarnessActor>,
+    /// Set from the moment it is handed over.
+    harness: Option<Addr<HarnessActor>>,
     /// End of the lease on the store's clock.
     expires_at: Micros,
     began: Instant,
@@ -144,6 +148,8 @@ impl SessionActor {
             wake_again: false,
             attempts,
             failures: 0,
+            renewed_until: None,
+            beating: None,
             pin: None,
             folded: None,
             draining: Vec::new(),
@@ -155,6 +161,7 @@ impl SessionActor {
     /// The advance is over: look again when a wake asked for it, or note the time since when nothing happens.
     fn idle(&mut self, ctx: &mut Context<Self>) {
         self.state = Advance::Idle;
+        self.stop_beat(ctx);
         self.last_used = Instant::now();
         self.answer_drains();
         if std::mem::take(&mut self.wake_again) {

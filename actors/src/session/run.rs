@@ -8,7 +8,10 @@ use actix::prelude::*;
 
 use super::{Advance, Held, SessionActor};
 use crate::limits::FOLD_SNAPSHOT_EDITS;
-use crate::messages::session::{Intend, Output, ReadTranscript, ReleaseRun, RenewLease, Report};
+use crate::messages::session::{
+    Claimed, Intend, McpDiscovered, Output, ReadTranscript, ReleaseRun, RenewLease, Report,
+};
+use crate::model::Json;
 use crate::model::effect::EffectKind;
 use crate::model::ids::RunId;
 use crate::model::session::SessionStatus;
@@ -17,6 +20,7 @@ use crate::model::turn::{AbortKind, OutputStatus};
 use crate::ports::engine::{ApiCode, ApiError, EffectReport, IntentAnswer, OutcomeAnswer};
 use crate::ports::store::{StoreError, StoreHandle, Tx};
 use crate::rules::RunRefusal;
+use crate::rules::claims;
 use crate::rules::effects::{self, PreparedIntent, PreparedValue};
 use crate::rules::ownership;
 use crate::rules::settle::{self, PreparedOutput, SettleScope, Settled};
@@ -242,6 +246,7 @@ impl Handler<Output> for SessionActor {
             return Box::pin(fut::ready(Ok(None)));
         }
         self.state = Advance::Settling { run: run.clone(), epoch };
+        self.beat(epoch, ctx);
         let keeps = matches!(
             output.status,
             Some(OutputStatus::Completed | OutputStatus::Paused | OutputStatus::Yielded)
@@ -331,6 +336,52 @@ impl SessionActor {
                 act.folded = None;
             }
         }));
+    }
+}
+
+impl Handler<Claimed> for SessionActor {
+    type Result = ResponseActFuture<Self, Result<(), ApiError>>;
+
+    fn handle(&mut self, msg: Claimed, _ctx: &mut Self::Context) -> Self::Result {
+        if let Err(error) = self.held(&msg.run) {
+            return Box::pin(fut::ready(Err(error)));
+        }
+        let (store, claim) = (self.tree.ports.store.clone(), msg.claim);
+        let recording = async move { store.tx(move |tx| claims::record(tx, &claim)).await };
+        Box::pin(wrap_future::<_, Self>(recording).map(|result: Result<(), StoreError>, act, _| {
+            // A claim is best effort: the workspace goes on whether or not it is told.
+            if let Err(error) = result {
+                tracing::warn!(session = %act.id, %error, "a workspace's claim was not recorded");
+            }
+            Ok(())
+        }))
+    }
+}
+
+impl Handler<McpDiscovered> for SessionActor {
+    type Result = ResponseActFuture<Self, Result<Json, ApiError>>;
+
+    fn handle(&mut self, msg: McpDiscovered, _ctx: &mut Self::Context) -> Self::Result {
+        let McpDiscovered { run, snapshot, diagnostics } = msg;
+        let scope = match self.held(&run) {
+            Ok(held) => Arc::new(held.scope.clone()),
+            Err(error) => return Box::pin(fut::ready(Err(error))),
+        };
+        let store = self.tree.ports.store.clone();
+        let (snapshot, diagnostics) = (Arc::new(snapshot), Arc::new(diagnostics));
+        let recording = async move {
+            persist(&store, Some(INTENT_PATIENCE_MS), move |tx| {
+                claims::discovered(tx, &scope, snapshot.as_ref().as_ref(), &diagnostics)
+            })
+            .await
+        };
+        Box::pin(wrap_future::<_, Self>(recording).map(move |result, act, ctx| {
+            // The pin has changed: it is read again at the next take.
+            act.pin = None;
+            let result = result.map_err(refused);
+            act.after(&run, &result, ctx);
+            result
+        }))
     }
 }
 

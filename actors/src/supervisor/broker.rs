@@ -1,57 +1,159 @@
-//! The lease broker: brings segments that look for a harness together with harnesses that have room. Waiting is an
-//! event, never a loop.
+//! The lease broker: brings segments that look for a harness together with harnesses that have room
+//! (spec: harness-api, section 8). Waiting is an event, never a loop.
+//!
+//! Offers are served oldest first, each by the oldest parked lease that may take it. A session goes back to the
+//! harness that ran it last while that one is connected, for as long as an offer waits; pods are apart.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 use actix::Addr;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::harness::HarnessActor;
+use crate::limits::AFFINITIES;
+use crate::model::ids::SessionId;
 
-/// Offers that wait for a harness. An in-process harness always has room, so its coming answers all of its arbiter.
-#[derive(Default)]
-pub struct Broker {
-    queue: VecDeque<Queued>,
-    closed: bool,
+/// How long a session waits for the harness that ran it last before any other may take it.
+pub const PREFER_FOR: Duration = Duration::from_secs(10);
+
+/// A harness that takes a run, and the lease it takes it with (0: its standing one, as in memory).
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// The harness.
+    pub harness: Addr<HarnessActor>,
+    /// Its lease request's number.
+    pub lease: u64,
+}
+
+/// A connected harness.
+struct Attached {
+    addr: Addr<HarnessActor>,
+    /// The pod sandbox that it hosts, if it is a pod's engine.
+    pod: Option<String>,
+    /// The arbiter whose sessions it always has room for, if it is in this process.
+    standing: Option<usize>,
+    workspace: bool,
+}
+
+struct Parked {
+    harness: u64,
+    lease: u64,
 }
 
 struct Queued {
+    session: SessionId,
     arbiter: usize,
-    placed: oneshot::Sender<Addr<HarnessActor>>,
+    pod: Option<String>,
+    since: Instant,
+    placed: oneshot::Sender<Placement>,
+}
+
+/// The broker of one Tenant.
+#[derive(Default)]
+pub struct Broker {
+    harnesses: HashMap<u64, Attached>,
+    parked: VecDeque<Parked>,
+    queue: VecDeque<Queued>,
+    last: HashMap<SessionId, u64>,
+    closed: bool,
 }
 
 impl Broker {
-    /// An offer: answered at once when the harness beside it lives, else when one comes.
+    /// A harness has come.
+    pub fn attach(
+        &mut self,
+        id: u64,
+        addr: Addr<HarnessActor>,
+        pod: Option<String>,
+        standing: Option<usize>,
+    ) {
+        self.harnesses.insert(id, Attached { addr, pod, standing, workspace: false });
+        self.match_all();
+    }
+
+    /// A harness is gone: its parked leases with it.
+    pub fn detach(&mut self, id: u64) -> bool {
+        self.parked.retain(|p| p.harness != id);
+        let was = self.harnesses.remove(&id).is_some();
+        self.match_all();
+        was
+    }
+
+    /// A harness serves workspaces, or not.
+    pub fn set_workspace(&mut self, id: u64, serves: bool) {
+        if let Some(harness) = self.harnesses.get_mut(&id) {
+            harness.workspace = serves;
+        }
+    }
+
+    /// A harness has room for one run.
+    pub fn park(&mut self, harness: u64, lease: u64) {
+        if self.harnesses.contains_key(&harness) {
+            self.parked.push_back(Parked { harness, lease });
+            self.match_all();
+        }
+    }
+
+    /// A harness took a lease request back.
+    pub fn withdraw(&mut self, harness: u64, lease: u64) {
+        self.parked.retain(|p| p.harness != harness || p.lease != lease);
+    }
+
+    /// A segment looks for a harness. The answer comes when one takes it; it never comes once the Tenant closes.
     pub fn offer(
         &mut self,
+        session: SessionId,
         arbiter: usize,
-        beside: Option<Addr<HarnessActor>>,
-    ) -> oneshot::Receiver<Addr<HarnessActor>> {
+        pod: Option<String>,
+    ) -> oneshot::Receiver<Placement> {
         let (placed, answer) = oneshot::channel();
-        match beside {
-            Some(harness) => {
-                // The session may have stopped waiting.
-                let _ = placed.send(harness);
-            }
-            None if self.closed => {}
-            None => {
-                self.queue.retain(|q| !q.placed.is_closed());
-                self.queue.push_back(Queued { arbiter, placed });
-            }
+        if !self.closed {
+            self.queue.push_back(Queued { session, arbiter, pod, since: Instant::now(), placed });
+            self.match_all();
         }
         answer
     }
 
-    /// A harness has come: the oldest offers of its arbiter are answered, in order.
-    pub fn harness_came(&mut self, arbiter: usize, harness: &Addr<HarnessActor>) {
+    /// Walks the queue, oldest first. An offer that finds nothing does not hold up those behind it.
+    pub fn match_all(&mut self) {
         let waiting = std::mem::take(&mut self.queue);
         for queued in waiting {
-            if queued.arbiter == arbiter {
-                let _ = queued.placed.send(harness.clone());
-            } else {
-                self.queue.push_back(queued);
+            if queued.placed.is_closed() {
+                continue;
+            }
+            match self.place(&queued) {
+                Some((id, placement)) => {
+                    if self.last.len() >= AFFINITIES {
+                        self.last.clear();
+                    }
+                    self.last.insert(queued.session.clone(), id);
+                    // The session may stop waiting this very moment; its lease is then parked again by its harness.
+                    let _ = queued.placed.send(placement);
+                }
+                None => self.queue.push_back(queued),
             }
         }
+    }
+
+    fn place(&mut self, queued: &Queued) -> Option<(u64, Placement)> {
+        let standing = self.harnesses.iter().find(|(_, h)| {
+            h.standing == Some(queued.arbiter) && h.pod == queued.pod && h.addr.connected()
+        });
+        if let Some((id, harness)) = standing {
+            return Some((*id, Placement { harness: harness.addr.clone(), lease: 0 }));
+        }
+        let preferred = self.last.get(&queued.session).filter(|id| self.harnesses.contains_key(id)).copied();
+        let waits_for = preferred.filter(|_| queued.since.elapsed() < PREFER_FOR);
+        let eligible = |parked: &Parked| {
+            let fits = self.harnesses.get(&parked.harness).is_some_and(|h| h.pod == queued.pod);
+            fits && waits_for.is_none_or(|id| id == parked.harness)
+        };
+        let at = self.parked.iter().position(eligible)?;
+        let parked = self.parked.remove(at)?;
+        let harness = self.harnesses.get(&parked.harness)?;
+        Some((parked.harness, Placement { harness: harness.addr.clone(), lease: parked.lease }))
     }
 
     /// The Tenant closes: every waiting offer ends without a harness.
@@ -64,5 +166,24 @@ impl Broker {
     #[must_use]
     pub fn queued(&self) -> usize {
         self.queue.len()
+    }
+
+    /// Lease requests that wait.
+    #[must_use]
+    pub fn parked(&self) -> usize {
+        self.parked.len()
+    }
+
+    /// Connected harnesses, and whether one that hosts no pod serves workspaces.
+    #[must_use]
+    pub fn connected(&self) -> (usize, bool) {
+        let serves = self.harnesses.values().any(|h| h.workspace && h.pod.is_none());
+        (self.harnesses.len(), serves)
+    }
+
+    /// The harness that ran a session last, while it is connected.
+    #[must_use]
+    pub fn last_of(&self, session: &SessionId) -> Option<&Addr<HarnessActor>> {
+        self.last.get(session).and_then(|id| self.harnesses.get(id)).map(|h| &h.addr)
     }
 }

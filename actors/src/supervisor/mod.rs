@@ -17,16 +17,22 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use self::broker::Broker;
+pub use self::broker::Placement;
+
+use self::broker::{Broker, PREFER_FOR};
 use crate::harness::HarnessActor;
 use crate::limits::SUPERVISOR_MAILBOX;
 use crate::messages::Observe;
 use crate::messages::session::{Drain, Wake};
-use crate::messages::supervisor::{Child, DrainAll, Gone, ObserveAll, Offer, StartSession, WakeSessions};
+use crate::messages::supervisor::{
+    AttachHarness, Child, CountHarnesses, DrainAll, Gone, HarnessSays, ObserveAll, Offer, ParkLease,
+    StartSession, WakeSessions, WithdrawLease,
+};
 use crate::model::Json;
 use crate::model::ids::SessionId;
 use crate::session::SessionActor;
 use crate::sweeper::Sweeper;
+use crate::tenant::HarnessMode;
 use crate::tenant::tree::{ChildGuard, Tree};
 
 /// How long a child that dies again and again is remembered for it.
@@ -38,7 +44,11 @@ const OBSERVE_WITHIN: Duration = Duration::from_secs(1);
 pub struct TenantSupervisor {
     tree: Arc<Tree>,
     arbiters: Arc<Vec<ArbiterHandle>>,
-    harnesses: Vec<Option<Addr<HarnessActor>>>,
+    /// The in-process harness of each arbiter.
+    harnesses: Vec<Option<(u64, Addr<HarnessActor>)>>,
+    /// Harnesses that have connected, by generation.
+    connections: HashMap<u64, Addr<HarnessActor>>,
+    next_arbiter: usize,
     sweeper: Option<Addr<Sweeper>>,
     broker: Broker,
     deaths: HashMap<Child, (u32, Instant)>,
@@ -55,6 +65,8 @@ impl TenantSupervisor {
             tree,
             arbiters,
             harnesses: Vec::new(),
+            connections: HashMap::new(),
+            next_arbiter: 0,
             sweeper: None,
             broker: Broker::default(),
             deaths: HashMap::new(),
@@ -72,10 +84,10 @@ impl TenantSupervisor {
         let guard = ChildGuard::new(Arc::clone(&self.tree), Child::Harness(index), generation);
         let tree = Arc::clone(&self.tree);
         let addr = HarnessActor::start_in_arbiter(&self.arbiter(index), move |_| {
-            HarnessActor::new(tree, guard, index)
+            HarnessActor::in_process(tree, guard, index)
         });
-        self.harnesses[index] = Some(addr.clone());
-        self.broker.harness_came(index, &addr);
+        self.harnesses[index] = Some((generation, addr.clone()));
+        self.broker.attach(generation, addr, None, Some(index));
     }
 
     fn start_sweeper(&mut self) {
@@ -99,7 +111,8 @@ impl TenantSupervisor {
         let child = Child::Session(id.clone());
         let deaths = self.deaths.get(&child).map_or(0, |(count, _)| *count);
         let guard = ChildGuard::new(Arc::clone(&self.tree), child, generation);
-        let (tree, harness) = (Arc::clone(&self.tree), self.harnesses.get(index).cloned().flatten());
+        let harness = self.harnesses.get(index).and_then(|h| h.as_ref()).map(|(_, addr)| addr.clone());
+        let tree = Arc::clone(&self.tree);
         let session = id.clone();
         let addr = SessionActor::start_in_arbiter(&self.arbiter(index), move |_| {
             SessionActor::new(session, tree, guard, index, harness, deaths)
@@ -119,7 +132,8 @@ impl TenantSupervisor {
 
     fn children(&self) -> Vec<Recipient<Observe>> {
         let mut all: Vec<Recipient<Observe>> = Vec::new();
-        all.extend(self.harnesses.iter().flatten().map(|a| a.clone().recipient()));
+        all.extend(self.harnesses.iter().flatten().map(|(_, a)| a.clone().recipient()));
+        all.extend(self.connections.values().map(|a| a.clone().recipient()));
         all.extend(self.sweeper.iter().map(|a| a.clone().recipient()));
         all.extend(self.tree.sessions().into_iter().map(|(_, a)| a.recipient()));
         all
@@ -132,10 +146,20 @@ impl Actor for TenantSupervisor {
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(SUPERVISOR_MAILBOX);
         self.tree.set_supervisor(ctx.address());
-        self.harnesses = vec![None; self.tree.config.arbiters.max(1)];
-        for index in 0..self.harnesses.len() {
+        let mut count = self.tree.config.arbiters.max(1);
+        if self.tree.config.harness == HarnessMode::Remote {
+            count = 0;
+        }
+        self.harnesses = vec![None; count];
+        for index in 0..count {
             self.start_harness(index);
         }
+        // A preference for the last harness ends by itself: the queue is looked at again while anything waits.
+        ctx.run_interval(PREFER_FOR / 10, |act, _| {
+            if act.broker.queued() > 0 {
+                act.broker.match_all();
+            }
+        });
         self.start_sweeper();
     }
 }
@@ -152,6 +176,15 @@ impl Handler<Gone> for TenantSupervisor {
     type Result = ();
 
     fn handle(&mut self, msg: Gone, _ctx: &mut Self::Context) {
+        if msg.child == Child::Connection {
+            self.connections.remove(&msg.generation);
+            self.broker.detach(msg.generation);
+            if !msg.clean && !self.tree.is_closing() {
+                tracing::error!(generation = msg.generation, "a connection's actor died; its peer will come again");
+                self.died(&msg.child);
+            }
+            return;
+        }
         if let Child::Session(id) = &msg.child {
             let was_current = self.tree.leave(id, msg.generation);
             if msg.clean || !was_current {
@@ -170,11 +203,14 @@ impl Handler<Gone> for TenantSupervisor {
                 }
             }
             Child::Harness(index) => {
+                self.broker.detach(msg.generation);
                 // An old instance's end never replaces a newer one that lives.
-                if !self.harnesses.get(index).is_some_and(|h| h.as_ref().is_some_and(Addr::connected)) {
+                let current = self.harnesses.get(index).and_then(|h| h.as_ref()).map(|(g, _)| *g);
+                if current == Some(msg.generation) {
                     self.start_harness(index);
                 }
             }
+            Child::Connection => {}
             Child::Sweeper => {
                 if !self.sweeper.as_ref().is_some_and(Addr::connected) {
                     self.start_sweeper();
@@ -185,12 +221,69 @@ impl Handler<Gone> for TenantSupervisor {
 }
 
 impl Handler<Offer> for TenantSupervisor {
-    type Result = ResponseFuture<Option<Addr<HarnessActor>>>;
+    type Result = ResponseFuture<Option<Placement>>;
 
     fn handle(&mut self, msg: Offer, _ctx: &mut Self::Context) -> Self::Result {
-        let beside = self.harnesses.get(msg.arbiter).cloned().flatten().filter(Addr::connected);
-        let placed = self.broker.offer(msg.arbiter, beside);
+        let placed = self.broker.offer(msg.session, msg.arbiter, msg.pod);
         Box::pin(async move { placed.await.ok() })
+    }
+}
+
+impl Handler<AttachHarness> for TenantSupervisor {
+    type Result = MessageResult<AttachHarness>;
+
+    fn handle(&mut self, msg: AttachHarness, _ctx: &mut Self::Context) -> Self::Result {
+        if self.tree.is_closing() {
+            return MessageResult(None);
+        }
+        let generation = self.tree.next_generation();
+        let guard = ChildGuard::new(Arc::clone(&self.tree), Child::Connection, generation);
+        let tree = Arc::clone(&self.tree);
+        // Connections are spread over the arbiters: a busy one shares with few.
+        let index = self.next_arbiter % self.arbiters.len().max(1);
+        self.next_arbiter = self.next_arbiter.wrapping_add(1);
+        let AttachHarness { sink, peer, pod } = msg;
+        tracing::info!(peer = %peer, "harness_connected");
+        let addr = HarnessActor::start_in_arbiter(&self.arbiter(index), move |_| {
+            HarnessActor::connected(tree, guard, sink, peer)
+        });
+        self.connections.insert(generation, addr.clone());
+        self.broker.attach(generation, addr.clone(), pod, None);
+        MessageResult(Some(addr))
+    }
+}
+
+impl Handler<HarnessSays> for TenantSupervisor {
+    type Result = ();
+
+    fn handle(&mut self, msg: HarnessSays, _ctx: &mut Self::Context) {
+        self.broker.set_workspace(msg.harness, msg.workspace);
+    }
+}
+
+impl Handler<ParkLease> for TenantSupervisor {
+    type Result = ();
+
+    fn handle(&mut self, msg: ParkLease, _ctx: &mut Self::Context) {
+        self.broker.park(msg.harness, msg.lease);
+    }
+}
+
+impl Handler<WithdrawLease> for TenantSupervisor {
+    type Result = ();
+
+    fn handle(&mut self, msg: WithdrawLease, _ctx: &mut Self::Context) {
+        self.broker.withdraw(msg.harness, msg.lease);
+    }
+}
+
+impl Handler<CountHarnesses> for TenantSupervisor {
+    type Result = MessageResult<CountHarnesses>;
+
+    fn handle(&mut self, _msg: CountHarnesses, _ctx: &mut Self::Context) -> Self::Result {
+        let in_process = usize::from(!self.harnesses.is_empty());
+        let (_, workspace) = self.broker.connected();
+        MessageResult((in_process + self.connections.len(), workspace))
     }
 }
 
@@ -236,7 +329,8 @@ impl Handler<ObserveAll> for TenantSupervisor {
         let own = json!({
             "kind": "supervisor", "id": self.tree.tenant.as_str(),
             "state": {
-                "sessionsInMemory": self.tree.sessions_in_memory(), "harnesses": self.harnesses.len(),
+                "sessionsInMemory": self.tree.sessions_in_memory(), "inProcessHarnesses": self.harnesses.len(),
+                "connections": self.connections.len(), "parkedLeases": self.broker.parked(),
                 "queuedOffers": self.broker.queued(), "restarts": self.restarts,
                 "observedSessions": self.tree.feeds.observed_sessions(), "closing": self.tree.is_closing(),
             },
@@ -279,7 +373,7 @@ impl Handler<PanicChild> for TenantSupervisor {
     fn handle(&mut self, msg: PanicChild, _ctx: &mut Self::Context) {
         match msg {
             PanicChild::Harness(index) => {
-                if let Some(harness) = self.harnesses.get(index).into_iter().flatten().next() {
+                if let Some((_, harness)) = self.harnesses.get(index).into_iter().flatten().next() {
                     harness.do_send(crate::messages::Panic);
                 }
             }

@@ -19,7 +19,9 @@ use self::feeds::Feeds;
 use self::root::Root;
 use self::tree::Tree;
 use crate::messages::session::DoCommand;
-use crate::messages::supervisor::{DrainAll, ObserveAll, StartSession};
+use crate::harness::HarnessActor;
+use crate::harness::wire::FrameSink;
+use crate::messages::supervisor::{AttachHarness, CountHarnesses, DrainAll, ObserveAll, StartSession};
 use crate::model::canonical::manifest_hash;
 use crate::model::command::{Command, Receipt};
 use crate::model::ids::{AgentId, SessionId, TenantId, WorkerId};
@@ -74,6 +76,27 @@ pub enum ModelOnCrash {
     Uncertain,
 }
 
+/// Where segments run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum HarnessMode {
+    /// In this process; harnesses that connect take runs too, but sessions stay beside their actor.
+    #[default]
+    InProcess,
+    /// Only in harnesses that connect.
+    Remote,
+}
+
+impl HarnessMode {
+    /// The wire name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InProcess => "in-process",
+            Self::Remote => "remote",
+        }
+    }
+}
+
 /// Times and sizes of a Tenant. Milliseconds where nothing else is said.
 #[derive(Clone, Debug)]
 pub struct TenantConfig {
@@ -97,6 +120,8 @@ pub struct TenantConfig {
     pub arbiters: usize,
     /// A model call cut by a crash.
     pub model_on_crash: ModelOnCrash,
+    /// Where segments run.
+    pub harness: HarnessMode,
 }
 
 impl TenantConfig {
@@ -114,6 +139,7 @@ impl TenantConfig {
             idle_after_ms: 15_000,
             arbiters: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             model_on_crash: ModelOnCrash::Repeat,
+            harness: HarnessMode::InProcess,
         }
     }
 }
@@ -502,12 +528,26 @@ impl Tenant {
     /// The store's.
     pub async fn figures(&self) -> Result<TenantFigures, Refusal> {
         let counts = self.store().read(|reads| reads.counts()).await?;
+        let harnesses = match self.tree.supervisor() {
+            Some(supervisor) => supervisor.send(CountHarnesses).await.unwrap_or_default(),
+            None => (0, false),
+        };
         Ok(TenantFigures {
             counts,
-            harnesses_connected: 1,
-            harness_workspace: false,
+            harnesses_connected: harnesses.0,
+            harness_workspace: harnesses.1,
             accepting: !self.tree.is_closing(),
         })
+    }
+
+    /// A harness has connected: its actor, or `None` when the Tenant closes. `pod`: the sandbox whose engine it is.
+    pub async fn attach_harness(
+        &self,
+        sink: Box<dyn FrameSink>,
+        peer: String,
+        pod: Option<String>,
+    ) -> Option<Addr<HarnessActor>> {
+        self.tree.supervisor()?.send(AttachHarness { sink, peer, pod }).await.ok().flatten()
     }
 
     /// The observable state of every actor: `[{kind, id, state: {…}}]`.

@@ -16,6 +16,7 @@ use crate::model::effect::{EffectIntent, Outcome};
 use crate::model::ids::{EffectId, RunId, SessionId, TurnId};
 use crate::model::json::encode;
 use crate::model::transcript::Entry;
+use crate::model::turn::RunGrant;
 use crate::ports::engine::{
     AbortSignal, ApiCode, ApiError, EffectReport, IntentAnswer, OutcomeAnswer, Preview, RunLink,
 };
@@ -61,15 +62,21 @@ pub struct MemoryLink {
 impl MemoryLink {
     /// The channel of a run.
     pub fn new(
-        run: RunId,
-        session_id: SessionId,
-        turn_id: TurnId,
+        grant: &RunGrant,
         session: Addr<SessionActor>,
         abort: AbortSignal,
         resolved: Rc<Resolved>,
         feeds: Arc<Feeds>,
     ) -> Self {
-        Self { run, session_id, turn_id, session, abort, resolved, feeds }
+        Self {
+            run: grant.run_id.clone(),
+            session_id: grant.session_id.clone(),
+            turn_id: grant.turn_id.clone(),
+            session,
+            abort,
+            resolved,
+            feeds,
+        }
     }
 }
 
