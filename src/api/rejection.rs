@@ -217,6 +217,7 @@ impl From<Refusal> for Rejection {
             Refusal::Placement { message, details } => {
                 Self::new(StatusCode::CONFLICT, Code::PlacementRefused, message).with_details(details)
             }
+            Refusal::Busy(message) => unavailable(message),
             Refusal::Closing => unavailable("The Tenant does not take this at the moment"),
             Refusal::Store(error) => Self::from(error),
         }
@@ -242,7 +243,7 @@ impl From<StoreError> for Rejection {
 }
 
 /// 503 `request_rejected`, to be tried again soon.
-pub(super) fn unavailable(message: &'static str) -> Rejection {
+pub(super) fn unavailable(message: impl Into<Cow<'static, str>>) -> Rejection {
     let mut rejection = Rejection::new(StatusCode::SERVICE_UNAVAILABLE, Code::RequestRejected, message);
     rejection.0.retry_after = Some(1);
     rejection
@@ -295,6 +296,7 @@ mod tests {
             (Refusal::Forbidden("x".into()), 403, "request_rejected"),
             (placement, 409, "placement_refused"),
             (Refusal::Closing, 503, "request_rejected"),
+            (Refusal::Busy("x".into()), 503, "request_rejected"),
             (StoreError::Unavailable("x".into()).into(), 503, "request_rejected"),
             (StoreError::Closed.into(), 503, "request_rejected"),
             (StoreError::Corrupt("secret".into()).into(), 500, "internal_error"),

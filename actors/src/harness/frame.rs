@@ -196,7 +196,10 @@ mod tests {
         let error = ApiError::new(ApiCode::RunNotHeld, "no");
         assert_eq!(read(&Frame::failure(3, &error)), Ok(Frame::Response { id: 3, result: Err(error) }));
         let message = Frame::message("cancel", &json!({ "runId": "r" }));
-        assert_eq!(read(&message), Ok(Frame::Message { name: "cancel".into(), params: json!({ "runId": "r" }) }));
+        assert_eq!(
+            read(&message),
+            Ok(Frame::Message { name: "cancel".into(), params: json!({ "runId": "r" }) })
+        );
         assert_eq!(read(&Frame::abort(9)), Ok(Frame::Abort { id: 9 }));
         assert_eq!(read(r#"{"t":"ping"}"#), Ok(Frame::Ping));
     }
@@ -207,7 +210,10 @@ mod tests {
             read(r#"{"t":"req","id":1,"m":"x"}"#),
             Ok(Frame::Request { id: 1, method: "x".into(), params: Json::Null })
         );
-        assert_eq!(read(r#"{"t":"res","id":1,"ok":true}"#), Ok(Frame::Response { id: 1, result: Ok(Json::Null) }));
+        assert_eq!(
+            read(r#"{"t":"res","id":1,"ok":true}"#),
+            Ok(Frame::Response { id: 1, result: Ok(Json::Null) })
+        );
     }
 
     #[test]
@@ -227,12 +233,25 @@ mod tests {
             assert!(matches!(read(text), Err(BadFrame::Request { id: 4, .. })), "{text}");
         }
         for text in [
-            "1", "[]", "null", "{}", r#"{"t":"req","id":0,"m":"x"}"#, r#"{"t":"req","id":-1,"m":"x"}"#,
-            r#"{"t":"req","id":1.5,"m":"x"}"#, r#"{"t":"req","id":"1","m":"x"}"#, r#"{"t":"req","m":"x"}"#,
-            r#"{"t":"req","id":9007199254740992,"m":"x"}"#, r#"{"t":"abort"}"#, r#"{"t":"abort","id":1,"x":1}"#,
-            r#"{"t":"ping","x":1}"#, r#"{"t":"res","id":1}"#, r#"{"t":"res","id":1,"ok":true,"e":1}"#,
+            "1",
+            "[]",
+            "null",
+            "{}",
+            r#"{"t":"req","id":0,"m":"x"}"#,
+            r#"{"t":"req","id":-1,"m":"x"}"#,
+            r#"{"t":"req","id":1.5,"m":"x"}"#,
+            r#"{"t":"req","id":"1","m":"x"}"#,
+            r#"{"t":"req","m":"x"}"#,
+            r#"{"t":"req","id":9007199254740992,"m":"x"}"#,
+            r#"{"t":"abort"}"#,
+            r#"{"t":"abort","id":1,"x":1}"#,
+            r#"{"t":"ping","x":1}"#,
+            r#"{"t":"res","id":1}"#,
+            r#"{"t":"res","id":1,"ok":true,"e":1}"#,
             r#"{"t":"res","id":1,"ok":false,"e":{"code":"odd","message":"m"}}"#,
-            r#"{"t":"res","id":1,"ok":false,"e":{"code":"invalid"}}"#, r#"{"t":"msg","m":""}"#, r#"{"t":"other"}"#,
+            r#"{"t":"res","id":1,"ok":false,"e":{"code":"invalid"}}"#,
+            r#"{"t":"msg","m":""}"#,
+            r#"{"t":"other"}"#,
         ] {
             assert!(matches!(read(text), Err(BadFrame::Other { .. })), "{text}");
         }

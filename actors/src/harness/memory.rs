@@ -62,13 +62,8 @@ impl MemoryRun {
         let session_id = grant.session_id.to_string();
         let (abort, signal) = AbortSignal::channel();
         let resolved = Rc::new(Resolved::default());
-        let link = MemoryLink::new(
-            &grant,
-            session.clone(),
-            signal,
-            Rc::clone(&resolved),
-            Arc::clone(&tree.feeds),
-        );
+        let link =
+            MemoryLink::new(&grant, session.clone(), signal, Rc::clone(&resolved), Arc::clone(&tree.feeds));
         let engine = Arc::clone(&tree.ports.engine);
         let guard = RunGuard { run: grant.run_id.clone(), session: session.clone(), harness, ended: false };
         let settles = session.clone();

@@ -28,7 +28,10 @@ pub fn params<T: DeserializeOwned>(params: Json) -> Result<T, ApiError> {
 pub fn ids(all: &[(&str, &str)]) -> Result<(), ApiError> {
     for (name, id) in all {
         if id.is_empty() || id.encode_utf16().count() > ID_CHARS {
-            return Err(ApiError::new(ApiCode::Invalid, format!("invalid params: {name} has 1 to 512 characters")));
+            return Err(ApiError::new(
+                ApiCode::Invalid,
+                format!("invalid params: {name} has 1 to 512 characters"),
+            ));
         }
     }
     Ok(())
@@ -377,11 +380,17 @@ mod tests {
     fn answers_have_exactly_the_members_of_the_spec() {
         let text = |a: EffectAnswer| encode(&a);
         assert_eq!(text(IntentAnswer::Execute { rejoin: false }.into()), r#"{"status":"execute"}"#);
-        assert_eq!(text(IntentAnswer::Execute { rejoin: true }.into()), r#"{"status":"execute","rejoin":true}"#);
+        assert_eq!(
+            text(IntentAnswer::Execute { rejoin: true }.into()),
+            r#"{"status":"execute","rejoin":true}"#
+        );
         assert_eq!(text(IntentAnswer::Pending.into()), r#"{"status":"pending"}"#);
         assert_eq!(text(IntentAnswer::Uncertain.into()), r#"{"status":"uncertain"}"#);
         let outcome = Outcome { value: json!(1).into(), state_patch: None };
-        assert_eq!(text(OutcomeAnswer::Completed(outcome).into()), r#"{"status":"completed","outcome":{"value":1}}"#);
+        assert_eq!(
+            text(OutcomeAnswer::Completed(outcome).into()),
+            r#"{"status":"completed","outcome":{"value":1}}"#
+        );
         assert_eq!(encode(&OutputCursor { cursor: Some(6) }), r#"{"cursor":6}"#);
         assert_eq!(encode(&OutputCursor { cursor: None }), "{}");
     }

@@ -25,7 +25,7 @@ use self::wire::{FrameSink, Wire, WireRun};
 use crate::limits::{HARNESS_MAILBOX, HARNESS_PING_MS};
 use crate::messages::Observe;
 use crate::messages::harness::{
-    CancelRun, Closed, DropRun, EffectResolved, GrantRefused, GrantRun, Heard, Incoming, RunEnded,
+    CancelRun, Closed, DropRun, EffectResolved, GrantRefused, GrantRun, Heard, Incoming, Introduce, RunEnded,
 };
 use crate::model::Json;
 use crate::model::ids::RunId;
@@ -233,6 +233,14 @@ impl Handler<RunEnded> for HarnessActor {
         if let Channel::Memory { runs, .. } = &mut self.channel {
             runs.remove(&msg.run);
         }
+    }
+}
+
+impl Handler<Introduce> for HarnessActor {
+    type Result = ();
+
+    fn handle(&mut self, _msg: Introduce, _ctx: &mut Self::Context) {
+        self.introduce();
     }
 }
 

@@ -12,7 +12,9 @@ use tokio::time::Instant;
 
 use super::HarnessActor;
 use super::frame::{BadFrame, Frame};
-use super::methods::{self, EffectAnswer, OfRun, OutputCursor, ReleaseReason, Renewed, Welcome, WelcomeSandbox};
+use super::methods::{
+    self, EffectAnswer, OfRun, OutputCursor, ReleaseReason, Renewed, Welcome, WelcomeSandbox,
+};
 use crate::limits::{HARNESS_FRAME_BYTES, HARNESS_REQUESTS, HARNESS_SILENCE_MS};
 use crate::messages::harness::{GrantRefused, GrantRun};
 use crate::messages::session::{
@@ -155,6 +157,18 @@ impl HarnessActor {
             text
         };
         self.push(text, ctx);
+    }
+
+    /// Tells a supervisor that has just started what the one before it knew of this connection.
+    pub(super) fn introduce(&mut self) {
+        let harness = self.generation();
+        let Some(wire) = self.wire_mut() else { return };
+        let workspace = wire.hello.as_ref().is_some_and(|h| h.capabilities.workspace.is_some());
+        let parked: Vec<u64> = wire.parked.iter().copied().collect();
+        self.tell_supervisor(HarnessSays { harness, workspace });
+        for lease in parked {
+            self.tell_supervisor(ParkLease { harness, lease });
+        }
     }
 
     /// A text message has come.
@@ -371,7 +385,10 @@ impl HarnessActor {
         };
         let session = self.run_session(&run)?;
         if self.wire_run(&run).is_none_or(|held| held.session_id != claim.session_id) {
-            return Err(ApiError::new(ApiCode::RunNotHeld, "the claim is for another session than the run's"));
+            return Err(ApiError::new(
+                ApiCode::RunNotHeld,
+                "the claim is for another session than the run's",
+            ));
         }
         self.serve(id, &session, Claimed { run, claim }, |()| "{}".into(), ctx);
         Ok(())
@@ -380,16 +397,19 @@ impl HarnessActor {
     fn mcp(&mut self, id: u64, params: Json, ctx: &mut Context<Self>) -> Result<(), ApiError> {
         let found: methods::SessionMcp = methods::params(params)?;
         let session = self.run_session(&found.run_id)?;
-        let message = McpDiscovered {
-            run: found.run_id,
-            snapshot: found.snapshot,
-            diagnostics: found.diagnostics,
-        };
+        let message =
+            McpDiscovered { run: found.run_id, snapshot: found.snapshot, diagnostics: found.diagnostics };
         self.serve(id, &session, message, |answer: Json| encode(&answer), ctx);
         Ok(())
     }
 
-    fn output(&mut self, id: u64, method: &str, params: Json, ctx: &mut Context<Self>) -> Result<(), ApiError> {
+    fn output(
+        &mut self,
+        id: u64,
+        method: &str,
+        params: Json,
+        ctx: &mut Context<Self>,
+    ) -> Result<(), ApiError> {
         let output: TurnOutput = methods::params(params)?;
         let run = output.run_id.clone();
         let Some(held) = self.wire_run_mut(&run) else {
@@ -420,11 +440,8 @@ impl HarnessActor {
     /// `cancel` of a run that this connection holds.
     pub(super) fn send_cancel(&mut self, msg: crate::messages::harness::CancelRun, ctx: &mut Context<Self>) {
         if self.wire_run(&msg.run).is_some() {
-            let cancel = methods::Cancel {
-                run_id: msg.run,
-                reason: msg.abort.kind,
-                message: Some(msg.abort.message),
-            };
+            let cancel =
+                methods::Cancel { run_id: msg.run, reason: msg.abort.kind, message: Some(msg.abort.message) };
             self.push(Frame::message("cancel", &cancel), ctx);
         }
     }

@@ -35,6 +35,11 @@ pub enum GrantRefused {
     },
 }
 
+/// A new supervisor knows the connection but nothing of it: say again what it serves and which leases are parked.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Introduce;
+
 /// Text from a connection's socket.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]

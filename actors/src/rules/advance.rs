@@ -87,7 +87,9 @@ pub fn take(tx: &mut dyn Tx, session: &SessionId, request: &TakeRequest) -> Stor
         Take::Free { head, takeover } => (head, takeover),
     };
     tx.delete_wakes(session)?;
-    if takeover {
+    // A dead owner left calls behind; one that gave its lease back in the middle of a turn may have, unreported.
+    let resumed = takeover || head.status == SessionStatus::Running;
+    if resumed {
         head.epoch += 1;
         // The new epoch goes into the events that the marking writes.
         tx.put_owner(session, None, head.epoch, None)?;
@@ -101,7 +103,7 @@ pub fn take(tx: &mut dyn Tx, session: &SessionId, request: &TakeRequest) -> Stor
     };
     let doc = tx.session_doc(session)?.unwrap_or_default();
     let Some(checkpoint) = doc.checkpoint else { return Ok(Taken::Nothing) };
-    if !takeover {
+    if !resumed {
         head.epoch += 1;
     }
     let expires_at = tx.now().plus_ms(request.claim.lease_ms);

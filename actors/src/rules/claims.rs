@@ -53,7 +53,8 @@ pub fn discovered(
         stored = diagnostics.to_vec();
     } else {
         for said in diagnostics {
-            let same = |old: &Json| ["agentId", "capabilityId", "serverName"].iter().all(|k| old[k] == said[k]);
+            let same =
+                |old: &Json| ["agentId", "capabilityId", "serverName"].iter().all(|k| old[k] == said[k]);
             match stored.iter_mut().find(|old| same(old)) {
                 Some(old) => *old = said.clone(),
                 None => stored.push(said.clone()),

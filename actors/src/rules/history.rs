@@ -3,8 +3,6 @@
 //! A snapshot row is a piece: what the transcript has beyond `keep` entries of the piece before it. Pieces are written
 //! only when no turn is open, so nothing that may be reverted is ever in one.
 
-use std::sync::Arc;
-
 use crate::limits::RECORD_PAGE;
 use crate::model::event::EventKind;
 use crate::model::ids::SessionId;
@@ -99,7 +97,14 @@ impl Folded {
         self.edits_since = 0;
     }
 
-    /// About how many bytes its entries take, by their JSON text.
+    /// A piece was lost: the next one builds on none.
+    pub fn forget_pieces(&mut self) {
+        self.piece = -1;
+        self.piece_len = 0;
+        self.piece_keep = 0;
+    }
+
+    /// The transcript.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         self.fold.entries()
@@ -179,6 +184,3 @@ fn from_pieces(
 pub fn write_piece(tx: &mut dyn Tx, row: &FoldSnapshotRow) -> StoreResult<()> {
     tx.put_fold_snapshot(row)
 }
-
-/// Transcript entries, shared.
-pub type Transcript = Arc<Vec<Entry>>;

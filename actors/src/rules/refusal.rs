@@ -39,6 +39,9 @@ pub enum Refusal {
         /// `{harness, host, allowed}`.
         details: Json,
     },
+    /// 503: a bound is reached; it may pass.
+    #[error("{0}")]
+    Busy(String),
     /// 503: the Tenant is stopping.
     #[error("the Tenant is closing")]
     Closing,

@@ -258,6 +258,7 @@ impl SessionActor {
             in_flight: std::collections::HashMap::new(),
             abort: None,
             timer: None,
+            suspected: false,
         };
         if self.harness.as_ref().is_none_or(|h| !h.connected()) {
             // It may take a while until a harness comes.

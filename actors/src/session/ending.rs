@@ -28,7 +28,8 @@ impl SessionActor {
         let Advance::Held(held) = &mut self.state else { return };
         let age = i64::try_from(held.began.elapsed().as_millis()).unwrap_or(i64::MAX);
         // The lease's end is on the store's clock; a look every lease (and at the deadline) finds it in time.
-        let next = (deadline - age).clamp(1, lease.max(1));
+        let until_look = if held.suspected { lease / 2 } else { lease };
+        let next = (deadline - age).clamp(1, until_look.max(1));
         let run = held.run.clone();
         let timer =
             ctx.run_later(Duration::from_millis(u64::try_from(next).unwrap_or(1)), move |act, ctx| {
@@ -40,7 +41,7 @@ impl SessionActor {
     fn look(&mut self, run: &RunId, ctx: &mut Context<Self>) {
         let now = self.tree.ports.clock.now();
         let deadline = self.tree.config.advance_deadline_ms;
-        let Advance::Held(held) = &self.state else { return };
+        let Advance::Held(held) = &mut self.state else { return };
         if held.run != *run || held.abort.is_some() {
             return;
         }
@@ -48,12 +49,17 @@ impl SessionActor {
         if age >= deadline {
             let text = format!("the segment ran longer than {} s", deadline / 1000);
             self.abort_run(run, AbortKind::Deadline, &text, ctx);
+        } else if now >= held.expires_at && !held.suspected {
+            // Perhaps the clock has jumped: a harness that lives renews within the next third of a lease.
+            held.suspected = true;
+            self.watch(ctx);
         } else if now >= held.expires_at {
             tracing::warn!(session = %self.id, run = %run, "a held run's lease lapsed: its harness does not renew it");
             self.abort_run(run, AbortKind::OwnershipLost, "the lease lapsed", ctx);
             let run = run.clone();
             self.lost(&run, "its harness did not renew the lease", ctx);
         } else {
+            held.suspected = false;
             self.watch(ctx);
         }
     }
@@ -137,9 +143,6 @@ impl SessionActor {
             return;
         }
         tracing::warn!(session = %self.id, run = %run, "a run did not stop in its grace and was abandoned");
-        if let Some(harness) = &held.harness {
-            harness.do_send(DropRun { run: run.clone() });
-        }
         self.lost(run, "it did not stop when it was told to", ctx);
     }
 
@@ -165,6 +168,10 @@ impl SessionActor {
         }
         if let Some(timer) = held.timer.take() {
             ctx.cancel_future(timer);
+        }
+        if let Some(harness) = &held.harness {
+            // Whatever is left of it must not go on: nobody hears it any more.
+            harness.do_send(DropRun { run: run.clone() });
         }
         let (epoch, turn) = (held.scope.epoch, held.scope.turn.clone());
         tracing::warn!(session = %self.id, turn = %turn, run = %run, epoch, why, "a run was lost");
@@ -225,7 +232,7 @@ impl SessionActor {
             if let Err(error) = result {
                 tracing::error!(session = %act.id, %error, "a turn could not be failed");
             }
-            act.attempts = 0;
+            act.made_progress();
             act.idle(ctx);
         }));
     }

@@ -125,6 +125,8 @@ struct Held {
     in_flight: HashMap<EffectId, EffectKind>,
     abort: Option<Abort>,
     timer: Option<SpawnHandle>,
+    /// One look has found the lease lapsed. A clock that jumped is forgiven by the next renewal.
+    suspected: bool,
 }
 
 impl SessionActor {
@@ -223,7 +225,7 @@ impl Handler<DoCommand> for SessionActor {
             match after {
                 AfterCommand::Replayed => {}
                 AfterCommand::Wake => {
-                    act.attempts = 0;
+                    act.made_progress();
                     act.wake(ctx);
                 }
                 AfterCommand::Cancelled(turn) => act.turn_was_cancelled(turn.as_ref(), ctx),

@@ -75,6 +75,14 @@ impl SessionActor {
         }
     }
 
+    /// Something new is recorded: attempts and deaths before it count no more.
+    pub(super) fn made_progress(&mut self) {
+        if self.attempts > 0 {
+            self.attempts = 0;
+            self.tree.forgive(&self.id);
+        }
+    }
+
     /// After a run's request: an epoch that moved on ends the run here.
     fn after<T>(&mut self, run: &RunId, result: &Result<T, ApiError>, ctx: &mut Context<Self>) {
         if matches!(result, Err(error) if error.code == ApiCode::OwnershipLost) {
@@ -142,7 +150,7 @@ impl Handler<Report> for SessionActor {
         }
         let scope = Arc::new(held.scope.clone());
         let agent = held.agent.clone();
-        let facts = held.facts.remove(&effect);
+        let facts = held.facts.get(&effect).cloned();
         let is_value = matches!(report, EffectReport::Value(_));
         let store = self.tree.ports.store.clone();
         let id = effect.clone();
@@ -163,10 +171,13 @@ impl Handler<Report> for SessionActor {
         Box::pin(wrap_future::<_, Self>(recording).map(move |result, act, ctx| {
             let result = result.map_err(refused);
             if is_value && result.is_ok() {
-                act.attempts = 0;
+                act.made_progress();
             }
             if let Ok(held) = act.held(&run) {
                 held.in_flight.remove(&id);
+                if result.is_ok() {
+                    held.facts.remove(&id);
+                }
             }
             act.after(&run, &result, ctx);
             result
@@ -179,8 +190,11 @@ impl Handler<ReadTranscript> for SessionActor {
 
     fn handle(&mut self, msg: ReadTranscript, _ctx: &mut Self::Context) -> Self::Result {
         self.held(&msg.run)?;
-        let entries = self.folded.as_ref().map(|f| f.entries().to_vec()).unwrap_or_default();
-        Ok(Arc::new(entries))
+        match &self.folded {
+            Some(folded) => Ok(Arc::new(folded.entries().to_vec())),
+            // Never an empty one in its place: the next edits would be made against a history that is not there.
+            None => Err(ApiError::new(ApiCode::Internal, "the transcript of this run is not at hand")),
+        }
     }
 }
 
@@ -291,7 +305,7 @@ impl SessionActor {
             // The copy is wrong somehow; the record is right, and is read again when needed.
             self.folded = None;
         }
-        self.attempts = 0;
+        self.made_progress();
         if settled.status == SessionStatus::Runnable {
             self.wake_again = true;
         }
@@ -332,8 +346,10 @@ impl SessionActor {
         ctx.spawn(wrap_future::<_, Self>(writing).map(|result: Result<(), StoreError>, act, _| {
             if let Err(error) = result {
                 tracing::warn!(session = %act.id, %error, "a fold snapshot was not written");
-                // The chain of pieces has a gap now: fold from the record next time.
-                act.folded = None;
+                // The chain of pieces has a gap now: the next one starts a new chain.
+                if let Some(folded) = &mut act.folded {
+                    folded.forget_pieces();
+                }
             }
         }));
     }

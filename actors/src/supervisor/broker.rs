@@ -138,9 +138,10 @@ impl Broker {
     }
 
     fn place(&mut self, queued: &Queued) -> Option<(u64, Placement)> {
-        let standing = self.harnesses.iter().find(|(_, h)| {
-            h.standing == Some(queued.arbiter) && h.pod == queued.pod && h.addr.connected()
-        });
+        let standing = self
+            .harnesses
+            .iter()
+            .find(|(_, h)| h.standing == Some(queued.arbiter) && h.pod == queued.pod && h.addr.connected());
         if let Some((id, harness)) = standing {
             return Some((*id, Placement { harness: harness.addr.clone(), lease: 0 }));
         }
@@ -174,16 +175,9 @@ impl Broker {
         self.parked.len()
     }
 
-    /// Connected harnesses, and whether one that hosts no pod serves workspaces.
+    /// Whether a connected harness that hosts no pod serves workspaces.
     #[must_use]
-    pub fn connected(&self) -> (usize, bool) {
-        let serves = self.harnesses.values().any(|h| h.workspace && h.pod.is_none());
-        (self.harnesses.len(), serves)
-    }
-
-    /// The harness that ran a session last, while it is connected.
-    #[must_use]
-    pub fn last_of(&self, session: &SessionId) -> Option<&Addr<HarnessActor>> {
-        self.last.get(session).and_then(|id| self.harnesses.get(id)).map(|h| &h.addr)
+    pub fn serves_workspaces(&self) -> bool {
+        self.harnesses.values().any(|h| h.workspace && h.pod.is_none())
     }
 }

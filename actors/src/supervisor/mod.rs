@@ -6,7 +6,6 @@
 
 mod broker;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use actix::prelude::*;
 use futures_util::future::join_all;
 use serde_json::json;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 pub use self::broker::Placement;
 
@@ -23,6 +22,7 @@ use self::broker::{Broker, PREFER_FOR};
 use crate::harness::HarnessActor;
 use crate::limits::SUPERVISOR_MAILBOX;
 use crate::messages::Observe;
+use crate::messages::harness::Introduce;
 use crate::messages::session::{Drain, Wake};
 use crate::messages::supervisor::{
     AttachHarness, Child, CountHarnesses, DrainAll, Gone, HarnessSays, ObserveAll, Offer, ParkLease,
@@ -35,8 +35,6 @@ use crate::sweeper::Sweeper;
 use crate::tenant::HarnessMode;
 use crate::tenant::tree::{ChildGuard, Tree};
 
-/// How long a child that dies again and again is remembered for it.
-const FORGET_DEATHS_AFTER: Duration = Duration::from_secs(60);
 /// How long one actor may take to say how it is.
 const OBSERVE_WITHIN: Duration = Duration::from_secs(1);
 
@@ -44,14 +42,8 @@ const OBSERVE_WITHIN: Duration = Duration::from_secs(1);
 pub struct TenantSupervisor {
     tree: Arc<Tree>,
     arbiters: Arc<Vec<ArbiterHandle>>,
-    /// The in-process harness of each arbiter.
-    harnesses: Vec<Option<(u64, Addr<HarnessActor>)>>,
-    /// Harnesses that have connected, by generation.
-    connections: HashMap<u64, Addr<HarnessActor>>,
     next_arbiter: usize,
-    sweeper: Option<Addr<Sweeper>>,
     broker: Broker,
-    deaths: HashMap<Child, (u32, Instant)>,
     restarts: u64,
     /// Dropped with this actor; whoever holds the other end starts a successor.
     _alive: oneshot::Sender<()>,
@@ -61,18 +53,7 @@ impl TenantSupervisor {
     /// A supervisor over these arbiters (none: everything lives on the current one). `alive` is dropped with it.
     #[must_use]
     pub fn new(tree: Arc<Tree>, arbiters: Arc<Vec<ArbiterHandle>>, alive: oneshot::Sender<()>) -> Self {
-        Self {
-            tree,
-            arbiters,
-            harnesses: Vec::new(),
-            connections: HashMap::new(),
-            next_arbiter: 0,
-            sweeper: None,
-            broker: Broker::default(),
-            deaths: HashMap::new(),
-            restarts: 0,
-            _alive: alive,
-        }
+        Self { tree, arbiters, next_arbiter: 0, broker: Broker::default(), restarts: 0, _alive: alive }
     }
 
     fn arbiter(&self, index: usize) -> ArbiterHandle {
@@ -86,7 +67,9 @@ impl TenantSupervisor {
         let addr = HarnessActor::start_in_arbiter(&self.arbiter(index), move |_| {
             HarnessActor::in_process(tree, guard, index)
         });
-        self.harnesses[index] = Some((generation, addr.clone()));
+        if let Some(place) = self.tree.children().harnesses.get_mut(index) {
+            *place = Some((generation, addr.clone()));
+        }
         self.broker.attach(generation, addr, None, Some(index));
     }
 
@@ -94,7 +77,8 @@ impl TenantSupervisor {
         let generation = self.tree.next_generation();
         let guard = ChildGuard::new(Arc::clone(&self.tree), Child::Sweeper, generation);
         let tree = Arc::clone(&self.tree);
-        self.sweeper = Some(Sweeper::start_in_arbiter(&self.arbiter(0), move |_| Sweeper::new(tree, guard)));
+        let addr = Sweeper::start_in_arbiter(&self.arbiter(0), move |_| Sweeper::new(tree, guard));
+        self.tree.children().sweeper = Some((generation, addr));
     }
 
     fn start_session(&mut self, id: &SessionId) -> Option<Addr<SessionActor>> {
@@ -108,10 +92,9 @@ impl TenantSupervisor {
         }
         let index = self.tree.arbiter_of(id);
         let generation = self.tree.next_generation();
-        let child = Child::Session(id.clone());
-        let deaths = self.deaths.get(&child).map_or(0, |(count, _)| *count);
-        let guard = ChildGuard::new(Arc::clone(&self.tree), child, generation);
-        let harness = self.harnesses.get(index).and_then(|h| h.as_ref()).map(|(_, addr)| addr.clone());
+        let deaths = self.tree.deaths_of(id);
+        let guard = ChildGuard::new(Arc::clone(&self.tree), Child::Session(id.clone()), generation);
+        let harness = self.harness_of(index).map(|(_, addr)| addr);
         let tree = Arc::clone(&self.tree);
         let session = id.clone();
         let addr = SessionActor::start_in_arbiter(&self.arbiter(index), move |_| {
@@ -121,20 +104,50 @@ impl TenantSupervisor {
         Some(addr)
     }
 
-    /// Counts a death of a child; deaths with time between them are forgotten.
+    fn harness_of(&self, index: usize) -> Option<(u64, Addr<HarnessActor>)> {
+        self.tree.children().harnesses.get(index).cloned().flatten()
+    }
+
     fn died(&mut self, child: &Child) {
         self.restarts += 1;
-        let now = Instant::now();
-        self.deaths.retain(|_, (_, last)| now.duration_since(*last) < FORGET_DEATHS_AFTER);
-        let entry = self.deaths.entry(child.clone()).or_insert((0, now));
-        *entry = (entry.0 + 1, now);
+        self.tree.died(child);
+    }
+
+    /// Takes over the children that a supervisor before this one has left, and starts those that are missing.
+    fn adopt(&mut self) {
+        let count = match self.tree.config.harness {
+            HarnessMode::InProcess => self.tree.config.arbiters.max(1),
+            HarnessMode::Remote => 0,
+        };
+        let (harnesses, connections, sweeper) = {
+            let mut children = self.tree.children();
+            children.harnesses.resize(count, None);
+            children.connections.retain(|_, (addr, _)| addr.connected());
+            (children.harnesses.clone(), children.connections.clone(), children.sweeper.clone())
+        };
+        for (index, harness) in harnesses.into_iter().enumerate() {
+            match harness.filter(|(_, addr)| addr.connected()) {
+                Some((generation, addr)) => self.broker.attach(generation, addr, None, Some(index)),
+                None => self.start_harness(index),
+            }
+        }
+        for (generation, (addr, pod)) in connections {
+            self.broker.attach(generation, addr.clone(), pod, None);
+            // Its parked leases are known to nobody now: it says them again.
+            addr.do_send(Introduce);
+        }
+        if !sweeper.is_some_and(|(_, addr)| addr.connected()) {
+            self.start_sweeper();
+        }
     }
 
     fn children(&self) -> Vec<Recipient<Observe>> {
         let mut all: Vec<Recipient<Observe>> = Vec::new();
-        all.extend(self.harnesses.iter().flatten().map(|(_, a)| a.clone().recipient()));
-        all.extend(self.connections.values().map(|a| a.clone().recipient()));
-        all.extend(self.sweeper.iter().map(|a| a.clone().recipient()));
+        let children = self.tree.children();
+        all.extend(children.harnesses.iter().flatten().map(|(_, a)| a.clone().recipient()));
+        all.extend(children.connections.values().map(|(a, _)| a.clone().recipient()));
+        all.extend(children.sweeper.iter().map(|(_, a)| a.clone().recipient()));
+        drop(children);
         all.extend(self.tree.sessions().into_iter().map(|(_, a)| a.recipient()));
         all
     }
@@ -146,21 +159,13 @@ impl Actor for TenantSupervisor {
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(SUPERVISOR_MAILBOX);
         self.tree.set_supervisor(ctx.address());
-        let mut count = self.tree.config.arbiters.max(1);
-        if self.tree.config.harness == HarnessMode::Remote {
-            count = 0;
-        }
-        self.harnesses = vec![None; count];
-        for index in 0..count {
-            self.start_harness(index);
-        }
+        self.adopt();
         // A preference for the last harness ends by itself: the queue is looked at again while anything waits.
         ctx.run_interval(PREFER_FOR / 10, |act, _| {
             if act.broker.queued() > 0 {
                 act.broker.match_all();
             }
         });
-        self.start_sweeper();
     }
 }
 
@@ -177,10 +182,13 @@ impl Handler<Gone> for TenantSupervisor {
 
     fn handle(&mut self, msg: Gone, _ctx: &mut Self::Context) {
         if msg.child == Child::Connection {
-            self.connections.remove(&msg.generation);
+            self.tree.children().connections.remove(&msg.generation);
             self.broker.detach(msg.generation);
             if !msg.clean && !self.tree.is_closing() {
-                tracing::error!(generation = msg.generation, "a connection's actor died; its peer will come again");
+                tracing::error!(
+                    generation = msg.generation,
+                    "a connection's actor died; its peer will come again"
+                );
                 self.died(&msg.child);
             }
             return;
@@ -205,14 +213,14 @@ impl Handler<Gone> for TenantSupervisor {
             Child::Harness(index) => {
                 self.broker.detach(msg.generation);
                 // An old instance's end never replaces a newer one that lives.
-                let current = self.harnesses.get(index).and_then(|h| h.as_ref()).map(|(g, _)| *g);
-                if current == Some(msg.generation) {
+                if self.harness_of(index).is_some_and(|(current, _)| current == msg.generation) {
                     self.start_harness(index);
                 }
             }
             Child::Connection => {}
             Child::Sweeper => {
-                if !self.sweeper.as_ref().is_some_and(Addr::connected) {
+                let current = self.tree.children().sweeper.as_ref().map(|(g, _)| *g);
+                if current == Some(msg.generation) {
                     self.start_sweeper();
                 }
             }
@@ -247,7 +255,7 @@ impl Handler<AttachHarness> for TenantSupervisor {
         let addr = HarnessActor::start_in_arbiter(&self.arbiter(index), move |_| {
             HarnessActor::connected(tree, guard, sink, peer)
         });
-        self.connections.insert(generation, addr.clone());
+        self.tree.children().connections.insert(generation, (addr.clone(), pod.clone()));
         self.broker.attach(generation, addr.clone(), pod, None);
         MessageResult(Some(addr))
     }
@@ -281,9 +289,9 @@ impl Handler<CountHarnesses> for TenantSupervisor {
     type Result = MessageResult<CountHarnesses>;
 
     fn handle(&mut self, _msg: CountHarnesses, _ctx: &mut Self::Context) -> Self::Result {
-        let in_process = usize::from(!self.harnesses.is_empty());
-        let (_, workspace) = self.broker.connected();
-        MessageResult((in_process + self.connections.len(), workspace))
+        let children = self.tree.children();
+        let in_process = usize::from(!children.harnesses.is_empty());
+        MessageResult((in_process + children.connections.len(), self.broker.serves_workspaces()))
     }
 }
 
@@ -326,11 +334,14 @@ impl Handler<ObserveAll> for TenantSupervisor {
     type Result = ResponseFuture<Vec<Json>>;
 
     fn handle(&mut self, _msg: ObserveAll, _ctx: &mut Self::Context) -> Self::Result {
+        let (harnesses, connections) = {
+            let children = self.tree.children();
+            (children.harnesses.len(), children.connections.len())
+        };
         let own = json!({
             "kind": "supervisor", "id": self.tree.tenant.as_str(),
             "state": {
-                "sessionsInMemory": self.tree.sessions_in_memory(), "inProcessHarnesses": self.harnesses.len(),
-                "connections": self.connections.len(), "parkedLeases": self.broker.parked(),
+                "sessionsInMemory": self.tree.sessions_in_memory(), "inProcessHarnesses": harnesses, "connections": connections, "parkedLeases": self.broker.parked(),
                 "queuedOffers": self.broker.queued(), "restarts": self.restarts,
                 "observedSessions": self.tree.feeds.observed_sessions(), "closing": self.tree.is_closing(),
             },
@@ -373,12 +384,12 @@ impl Handler<PanicChild> for TenantSupervisor {
     fn handle(&mut self, msg: PanicChild, _ctx: &mut Self::Context) {
         match msg {
             PanicChild::Harness(index) => {
-                if let Some((_, harness)) = self.harnesses.get(index).into_iter().flatten().next() {
+                if let Some((_, harness)) = self.harness_of(index) {
                     harness.do_send(crate::messages::Panic);
                 }
             }
             PanicChild::Sweeper => {
-                if let Some(sweeper) = &self.sweeper {
+                if let Some((_, sweeper)) = &self.tree.children().sweeper {
                     sweeper.do_send(crate::messages::Panic);
                 }
             }

@@ -15,12 +15,12 @@ use tokio::sync::oneshot;
 
 pub use self::observer::Observer;
 
-use self::feeds::Feeds;
+use self::feeds::{Feeds, NoPlace};
 use self::root::Root;
 use self::tree::Tree;
-use crate::messages::session::DoCommand;
 use crate::harness::HarnessActor;
 use crate::harness::wire::FrameSink;
+use crate::messages::session::DoCommand;
 use crate::messages::supervisor::{AttachHarness, CountHarnesses, DrainAll, ObserveAll, StartSession};
 use crate::model::canonical::manifest_hash;
 use crate::model::command::{Command, Receipt};
@@ -506,7 +506,7 @@ impl Tenant {
     /// Replay and live in one stream, from after `cursor` (an empty or absent one: from 0).
     ///
     /// # Errors
-    /// As [`Tenant::items`]; [`Refusal::Closing`] when the Tenant closes or too many observe the session.
+    /// As [`Tenant::items`]; [`Refusal::Closing`] when the Tenant closes, [`Refusal::Busy`] when too many observe.
     pub async fn observe(
         &self,
         id: &SessionId,
@@ -518,7 +518,10 @@ impl Tenant {
         let (wanted, reach) = (id.clone(), reach.clone());
         self.store().read(move |reads| sessions::reachable(reads, &wanted, &reach).map(|_| ())).await?;
         // The place at the ring is taken before the record is read, so nothing falls between the two.
-        let feed = self.tree.feeds.subscribe(id).ok_or(Refusal::Closing)?;
+        let feed = self.tree.feeds.subscribe(id).map_err(|no| match no {
+            NoPlace::Ended => Refusal::Closing,
+            NoPlace::Full => Refusal::Busy("Too many observe this session already".into()),
+        })?;
         Ok(Observer::new(self.store().clone(), id.clone(), feed, next, previews))
     }
 

@@ -3,18 +3,22 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use actix::Addr;
+use tokio::time::Instant;
 
 use super::feeds::Feeds;
 use super::{TenantConfig, TenantPorts};
+use crate::harness::HarnessActor;
 use crate::limits::MANIFEST_CACHE;
 use crate::messages::supervisor::{Child, Gone};
 use crate::model::Json;
 use crate::model::ids::{SessionId, TenantId};
 use crate::session::SessionActor;
 use crate::supervisor::TenantSupervisor;
+use crate::sweeper::Sweeper;
 
 /// Shared by the actors of one tree.
 pub struct Tree {
@@ -29,9 +33,25 @@ pub struct Tree {
     directory: RwLock<HashMap<SessionId, Entry>>,
     supervisor: RwLock<Option<Addr<TenantSupervisor>>>,
     manifests: Mutex<HashMap<String, Arc<Json>>>,
+    deaths: Mutex<HashMap<Child, (u32, Instant)>>,
+    children: Mutex<Children>,
     generation: AtomicU64,
     closing: AtomicBool,
 }
+
+/// Children other than sessions. They outlive their supervisor: a successor adopts them.
+#[derive(Default)]
+pub struct Children {
+    /// The in-process harness of each arbiter.
+    pub harnesses: Vec<Option<(u64, Addr<HarnessActor>)>>,
+    /// Harnesses that have connected, by generation, with the pod that each hosts.
+    pub connections: HashMap<u64, (Addr<HarnessActor>, Option<String>)>,
+    /// The sweeper.
+    pub sweeper: Option<(u64, Addr<Sweeper>)>,
+}
+
+/// How long a child that dies again and again is remembered for it.
+const FORGET_DEATHS_AFTER: Duration = Duration::from_secs(60);
 
 struct Entry {
     generation: u64,
@@ -50,6 +70,8 @@ impl Tree {
             directory: RwLock::default(),
             supervisor: RwLock::default(),
             manifests: Mutex::default(),
+            deaths: Mutex::default(),
+            children: Mutex::default(),
             generation: AtomicU64::new(1),
             closing: AtomicBool::new(false),
         }
@@ -107,6 +129,33 @@ impl Tree {
     #[must_use]
     pub fn sessions_in_memory(&self) -> usize {
         self.directory.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// The children other than sessions.
+    pub fn children(&self) -> MutexGuard<'_, Children> {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a death of a child; deaths with time between them are forgotten.
+    pub fn died(&self, child: &Child) {
+        let now = Instant::now();
+        let mut deaths = self.deaths.lock().unwrap_or_else(PoisonError::into_inner);
+        deaths.retain(|_, (_, last)| now.duration_since(*last) < FORGET_DEATHS_AFTER);
+        let entry = deaths.entry(child.clone()).or_insert((0, now));
+        *entry = (entry.0 + 1, now);
+    }
+
+    /// How often a session's actor died without progress of its session.
+    #[must_use]
+    pub fn deaths_of(&self, id: &SessionId) -> u32 {
+        let deaths = self.deaths.lock().unwrap_or_else(PoisonError::into_inner);
+        deaths.get(&Child::Session(id.clone())).map_or(0, |(count, _)| *count)
+    }
+
+    /// A session has made progress: earlier deaths of its actor count no more.
+    pub fn forgive(&self, id: &SessionId) {
+        let mut deaths = self.deaths.lock().unwrap_or_else(PoisonError::into_inner);
+        deaths.remove(&Child::Session(id.clone()));
     }
 
     /// The arbiter of a session: by hash of its id, the same for as long as the process lives.

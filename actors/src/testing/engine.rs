@@ -102,6 +102,7 @@ struct Run {
 }
 
 #[allow(clippy::large_enum_variant)] // One a step, and never kept.
+#[allow(clippy::large_enum_variant)] // It lives for one step.
 enum Done {
     Value(Arc<Json>),
     End(RunEnd),

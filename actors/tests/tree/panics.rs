@@ -139,3 +139,69 @@ fn a_supervisor_that_dies_has_a_successor_and_its_sessions_live_on() {
         assert!(engine.calls().values().all(|n| *n == 1), "{:?}", engine.calls());
     });
 }
+
+#[test]
+fn deaths_between_progress_are_forgiven() {
+    sim(|| async {
+        let world = World::new(FakeEngine::of(vec![Step::Model(100), Step::Model(1)])).await;
+        let id = world.open("s").await;
+        for n in 0..8 {
+            world.say(&id, &format!("k{n}")).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            world.tenant.tree().session(&id).unwrap().do_send(Panic);
+            let view = world.until(&id, &[S::Completed, S::Failed]).await;
+            assert_eq!(view.status, S::Completed, "turn {n}: {:?}", view.error);
+        }
+    });
+}
+
+#[test]
+fn a_supervisors_successor_adopts_the_children_it_finds() {
+    sim(|| async {
+        let world = World::new(FakeEngine::of(vec![Step::Model(1)])).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let count = || std::sync::Arc::strong_count(world.tenant.tree());
+        let before = count();
+        for _ in 0..5 {
+            world.tenant.tree().supervisor().unwrap().do_send(Panic);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(count(), before, "every death of a supervisor leaves actors behind");
+        let states = world.tenant.actors().await;
+        let of = |kind: &str| states.iter().filter(|a| a["kind"] == kind).count();
+        assert_eq!((of("harness"), of("sweeper")), (1, 1));
+    });
+}
+
+#[test]
+fn a_run_that_is_lost_is_dropped_at_its_harness() {
+    sim(|| async {
+        let world = World::new(FakeEngine::of(vec![Step::Hang])).await;
+        let id = world.open("s").await;
+        world.say(&id, "k").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        world.cancel(&id, "c").await;
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        let states = world.tenant.actors().await;
+        let harness = states.iter().find(|a| a["kind"] == "harness").unwrap();
+        assert_eq!(harness["state"]["runs"].as_array().map(Vec::len), Some(0), "{states:?}");
+    });
+}
+
+#[test]
+fn a_clock_that_jumps_forward_loses_no_healthy_run() {
+    sim(|| async {
+        let engine = FakeEngine::of(vec![Step::Model(1), Step::Tool(120_000), Step::Model(1)]);
+        let world = World::new(engine.clone()).await;
+        let id = world.open("s").await;
+        world.say(&id, "k").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(29_900)).await;
+        world.clock.shift_ms(60_000);
+        world.until(&id, &[S::Completed, S::Uncertain]).await;
+        assert_eq!(world.view(&id).await.status, S::Completed);
+        world.clock.shift_ms(-3_600_000);
+        world.say(&id, "k2").await.unwrap();
+        world.until(&id, &[S::Completed]).await;
+        assert_eq!(engine.runs().len(), 2);
+    });
+}
