@@ -166,7 +166,8 @@ impl Home {
         Self { root: root.into() }
     }
 
-    /// Makes the directory when it is missing, closes it to others, and makes sure that it can be written.
+    /// Makes the directory when it is missing, and closes it to others. An existing directory that is no home and
+    /// holds other things keeps its mode: closing somebody's `/tmp` would do harm, and the secrets have modes of their own.
     ///
     /// # Errors
     /// [`HomeError`] with what to do.
@@ -174,7 +175,10 @@ impl Home {
         let home = Self::at(root);
         let told = |error: std::io::Error| HomeError::io(&home.root, &error);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&home.root).map_err(told)?;
-        fs::set_permissions(&home.root, Permissions::from_mode(0o700)).map_err(told)?;
+        let ours = ["host.json", "nylorun.toml"].iter().any(|name| home.path(name).is_file());
+        if ours || fs::read_dir(&home.root).map_err(told)?.next().is_none() {
+            fs::set_permissions(&home.root, Permissions::from_mode(0o700)).map_err(told)?;
+        }
         Ok(home)
     }
 
@@ -369,6 +373,18 @@ mod tests {
         assert!(!fresh && again.expose_secret() == local.expose_secret());
         assert_eq!(mode(&home.path("host-credentials.json")), 0o600);
         assert_eq!(mode(&home.path("credentials.json")), 0o600);
+    }
+
+    #[test]
+    fn a_directory_of_somebody_else_keeps_its_mode() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("set");
+        fs::write(dir.path().join("letter.txt"), "").expect("written");
+        let home = Home::prepare(dir.path()).expect("prepared");
+        assert_eq!(mode(home.root()), 0o755);
+        home.host_file("127.0.0.1", 1, false).expect("made");
+        Home::prepare(dir.path()).expect("prepared");
+        assert_eq!(mode(home.root()), 0o700, "now it is a home");
     }
 
     #[test]

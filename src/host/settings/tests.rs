@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 
+use super::layers::mask;
 use super::*;
 
 fn load(
