@@ -1,5 +1,4 @@
 //! The tree under a paused clock, an in-memory store and an engine whose steps each test chooses.
-#![allow(clippy::unwrap_used)]
 // A test that panics has failed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
