@@ -15,6 +15,7 @@ use nylorun_actors::tenant::ModelOnCrash;
 use serde::Serialize;
 
 use self::layers::Layers;
+pub(crate) use self::layers::file_text;
 use crate::telemetry::LogFormat;
 
 /// What one setting is.

@@ -5,12 +5,14 @@
 //! | `mod.rs` | the actor: its runs, what core tells it |
 //! | [`memory`] | the in-process channel: runs as tasks, values by reference |
 //! | [`wire`] | the channel of another process: frames |
-//! | [`frame`], [`methods`] | the closed shapes of frames, params and results |
+//! | [`frame`], [`methods`] | the closed shapes of frames, params and results; both ends use them |
+//! | [`resolved`] | outcomes that arrive for a held run; both ends use it |
 
 pub mod frame;
 mod memory;
 mod memory_link;
 pub mod methods;
+pub mod resolved;
 pub mod wire;
 
 use std::collections::HashMap;

@@ -283,6 +283,9 @@ impl HarnessActor {
         let _: methods::Lease = methods::params(params)?;
         let harness = self.generation();
         if let Some(wire) = self.wire_mut() {
+            if wire.parked.len() >= HARNESS_REQUESTS {
+                return Err(ApiError::new(ApiCode::Unavailable, "too many leases are parked"));
+            }
             wire.parked.insert(id);
         }
         self.tell_supervisor(ParkLease { harness, lease: id });
