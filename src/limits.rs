@@ -290,7 +290,13 @@ fn harness() -> Vec<Row> {
             "it is tried again",
             "fixed",
         ),
-        row("core's answer to `hello`", time(HELLO_WAIT), "harness/lease", "the connection is closed", "fixed"),
+        row(
+            "core's answer to `hello`",
+            time(HELLO_WAIT),
+            "harness/lease",
+            "the connection is closed",
+            "fixed",
+        ),
         row(
             "pause before the next connection",
             format!("{}, with jitter up to {}", ms(RETRY_FIRST_MS), ms(RETRY_LONGEST_MS)),

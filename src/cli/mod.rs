@@ -130,8 +130,8 @@ fn load(flags: &args::Settings, global: &Global) -> Result<Settings, Fault> {
 
 fn harness(flags: &args::Harness, global: &Global, out: &Out) -> Result<u8, Fault> {
     // A variable that is no text cannot be one of ours.
-    let vars =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let vars = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let pairs = flags.pairs(global.url.as_ref());
     let settings = HarnessSettings::load(&pairs, flags.config.as_deref(), &vars.collect())?;
     if flags.show_config {
@@ -148,10 +148,8 @@ fn config(effective: &[Effective], out: &Out) -> Result<(), Fault> {
             .collect();
         return out.json(&json!({ "settings": rows }));
     }
-    let rows: Vec<Vec<String>> = effective
-        .iter()
-        .map(|row| vec![row.key.to_owned(), row.value.clone(), row.origin.clone()])
-        .collect();
+    let rows: Vec<Vec<String>> =
+        effective.iter().map(|row| vec![row.key.to_owned(), row.value.clone(), row.origin.clone()]).collect();
     out.table(&["SETTING", "VALUE", "ORIGIN"], &rows)
 }
 

@@ -5,7 +5,7 @@
 //! thread, as the runs that use it do.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use nylorun_actors::harness::frame::{BadFrame, Frame};
@@ -73,7 +73,7 @@ pub struct Channel(Rc<Inner>);
 
 struct Inner {
     last: Cell<u64>,
-    pending: RefCell<HashMap<u64, Then>>,
+    pending: RefCell<BTreeMap<u64, Then>>,
     told: Box<dyn Fn(Told)>,
     outbox: Outbox,
     /// How many more requests may be in flight; leases apart.

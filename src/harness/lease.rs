@@ -2,7 +2,7 @@
 //! (spec: harness-api, sections 7.5, 8, 14 and 16).
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,7 +95,7 @@ impl Harness {
 /// The runs of one connection.
 pub(super) struct Runs {
     shared: Rc<Shared>,
-    held: RefCell<HashMap<RunId, Held>>,
+    held: RefCell<BTreeMap<RunId, Held>>,
 }
 
 impl Runs {
@@ -211,7 +211,10 @@ impl Connection {
         tokio::task::spawn_local(async move {
             if tokio::time::timeout(LOST_GRACE, runs.all_ended()).await.is_err() {
                 let dropped = runs.drop_all();
-                tracing::warn!(dropped, "runs of a lost connection did not end in their grace and were dropped");
+                tracing::warn!(
+                    dropped,
+                    "runs of a lost connection did not end in their grace and were dropped"
+                );
             }
         });
     }

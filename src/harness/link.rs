@@ -89,7 +89,9 @@ impl RunLink for WireLink {
             let read: Transcript = channel.request("transcript.read", &OfRun { run_id }).await?;
             if read.cursor != cursor {
                 // It would be kept under a cursor that it does not belong to.
-                return Err(invalid("invalid result: the transcript is not the one that the run starts with"));
+                return Err(invalid(
+                    "invalid result: the transcript is not the one that the run starts with",
+                ));
             }
             Ok(Arc::new(read.entries))
         }

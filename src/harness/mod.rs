@@ -64,12 +64,7 @@ pub fn harness(settings: HarnessSettings, out: &Out) -> Result<u8, Fault> {
     })
 }
 
-async fn serve(
-    harness: Harness,
-    settings: HarnessSettings,
-    health: Health,
-    out: Out,
-) -> Result<u8, Fault> {
+async fn serve(harness: Harness, settings: HarnessSettings, health: Health, out: Out) -> Result<u8, Fault> {
     let mut signals = Signals::install()?;
     let connected: Connected = Arc::new(AtomicBool::new(false));
     let url = format!("http://127.0.0.1:{}/health", health.port);

@@ -31,7 +31,7 @@ pub enum Outgoing {
 }
 
 /// Room for one frame.
-pub(super) struct Room(OwnedSemaphorePermit);
+pub(super) type Room = OwnedSemaphorePermit;
 
 struct Queued {
     text: String,
@@ -62,7 +62,7 @@ impl Outbox {
 
     /// Waits for room, first come first served. `None` once it is closed.
     pub(super) async fn room(&self) -> Option<Room> {
-        Arc::clone(&self.room).acquire_owned().await.ok().map(Room)
+        Arc::clone(&self.room).acquire_owned().await.ok()
     }
 
     /// Queues a frame that waited for its room.

@@ -229,7 +229,10 @@ impl Values {
                 .ok_or_else(|| format!("`{text}` is not a whole number from {least} to {most}"))
         };
         let url = self.get("url", url)?.ok_or_else(|| {
-            missing("the URL of core's harness listener", "say --url ws://HOST:4200, or set NYLORUN_HARNESS_URL")
+            missing(
+                "the URL of core's harness listener",
+                "say --url ws://HOST:4200, or set NYLORUN_HARNESS_URL",
+            )
         })?;
         let given = self.get("token", token)?;
         let token = match (self.get("token-file", |text| Ok(PathBuf::from(text)))?, given) {
@@ -243,7 +246,9 @@ impl Values {
             }
         };
         // One that is malformed from the start is a mistake; later ones are waited out.
-        token.read().map_err(|why| SettingsError::Malformed { place: "the harness token".to_owned(), why })?;
+        token
+            .read()
+            .map_err(|why| SettingsError::Malformed { place: "the harness token".to_owned(), why })?;
         let max_runs = self.get("max-runs", |text| number(text, 1, MOST_RUNS as u64))?;
         let health_port = self.get("health-port", |text| number(text, 0, u64::from(u16::MAX)))?;
         let log_filter = self.get("log-filter", |text| {

@@ -74,7 +74,9 @@ fn repair(status: u16) -> &'static str {
              version"
         }
         503 => "core is starting or stopping, or has no room; nothing to do if it passes",
-        _ => "something between this harness and core answered instead of it; check NYLORUN_HARNESS_URL and proxies",
+        _ => {
+            "something between this harness and core answered instead of it; check NYLORUN_HARNESS_URL and proxies"
+        }
     }
 }
 

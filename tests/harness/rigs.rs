@@ -183,7 +183,8 @@ fn engine(calls: &Calls) -> Arc<AgentEngine> {
         let Kit { models, tools } = kits(grant, start);
         Kit {
             models: Rc::new(CountedModel(models, Arc::clone(&calls))),
-            tools: tools.map(|tools| Arc::new(CountedTools(tools, Arc::clone(&calls))) as Arc<dyn ToolExecutor>),
+            tools: tools
+                .map(|tools| Arc::new(CountedTools(tools, Arc::clone(&calls))) as Arc<dyn ToolExecutor>),
         }
     });
     Arc::new(AgentEngine::new(EngineConfig::new(counted)))
@@ -332,7 +333,11 @@ impl Rig for Json {
     async fn start(script: Value) -> Self {
         // Core runs nothing itself: its own engine would hang.
         let world = World::in_mode(FakeEngine::of(vec![Step::Hang]), 7, HarnessMode::Remote).await;
-        let mut rig = Self { core: InProcess::new(world, Calls::default(), script).await, peers: Vec::new(), gone_reads: 0 };
+        let mut rig = Self {
+            core: InProcess::new(world, Calls::default(), script).await,
+            peers: Vec::new(),
+            gone_reads: 0,
+        };
         rig.add_harness().await;
         rig
     }
@@ -384,6 +389,9 @@ impl Rig for Json {
     }
 
     fn transcript_reads(&self) -> Option<usize> {
-        Some(self.gone_reads + self.peers.iter().map(|peer| peer.network.count("transcript.read")).sum::<usize>())
+        Some(
+            self.gone_reads
+                + self.peers.iter().map(|peer| peer.network.count("transcript.read")).sum::<usize>(),
+        )
     }
 }

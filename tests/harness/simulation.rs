@@ -63,8 +63,16 @@ fn learns(rng: &mut SmallRng) -> Learns {
     }
 }
 
-/// One world under one seed; its trace tells the whole record.
-async fn run(seed: u64) -> String {
+/// What a run came to.
+struct Told {
+    /// The whole record.
+    trace: String,
+    /// Model calls that were made again.
+    repeated: u32,
+}
+
+/// One world under one seed.
+async fn run(seed: u64) -> Told {
     let mut rng = SmallRng::seed_from_u64(seed);
     // Core itself runs nothing: its own engine would hang.
     let idle = || FakeEngine::of(vec![Step::Hang]);
@@ -144,23 +152,22 @@ async fn run(seed: u64) -> String {
             assert!(turns.contains(turn), "seed {seed}: an accepted turn of {id} is not in the record");
         }
     }
-    let mut tools: BTreeMap<String, u32> = BTreeMap::new();
-    for engine in &peers.engines {
-        for (effect, count) in engine.calls() {
-            if effect.contains(":tool:") {
-                *tools.entry(effect).or_default() += count;
-            }
-        }
+    let mut calls: BTreeMap<String, u32> = BTreeMap::new();
+    for (effect, count) in peers.engines.iter().flat_map(|engine| engine.calls()) {
+        *calls.entry(effect).or_default() += count;
     }
-    assert!(tools.values().all(|n| *n == 1), "seed {seed}: a tool was called twice: {tools:?}");
+    let (tools, models): (Vec<_>, Vec<_>) =
+        calls.into_iter().partition(|(effect, _)| effect.contains(":tool:"));
+    assert!(tools.iter().all(|(_, n)| *n == 1), "seed {seed}: a tool was called twice: {tools:?}");
+    let repeated = models.iter().map(|(_, n)| n - 1).sum();
     for peer in peers.peers {
         peer.stop().await;
     }
     world.tenant.stop().await;
-    trace
+    Told { trace, repeated }
 }
 
-fn trace_of(seed: u64) -> String {
+fn play(seed: u64) -> Told {
     let (send, receive) = std::sync::mpsc::channel();
     sim(move || async move { send.send(run(seed).await).unwrap() });
     receive.recv().unwrap()
@@ -169,19 +176,28 @@ fn trace_of(seed: u64) -> String {
 #[test]
 fn the_same_seed_gives_the_same_trace_and_another_seed_another() {
     for seed in 1..6 {
-        assert_eq!(trace_of(seed), trace_of(seed), "seed {seed}");
+        assert_eq!(play(seed).trace, play(seed).trace, "seed {seed}");
     }
-    assert_ne!(trace_of(42), trace_of(43));
+    assert_ne!(play(42).trace, play(43).trace);
 }
 
 #[test]
 fn invariants_hold_while_connections_break_and_harnesses_die() {
-    let number = |name: &str, default| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
-    let seeds: u64 = number("NYLORUN_SIM_SEEDS", 300);
+    let number =
+        |name: &str, default| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
+    let seeds: u64 = number("NYLORUN_SIM_SEEDS", 400);
     let first: u64 = number("NYLORUN_SIM_FIRST", 1);
+    let (mut repeated, mut uncertain, mut completed) = (0, 0, 0);
     for seed in first..first + seeds {
         // Printed before it runs: a run that hangs or dies still names its seed.
         println!("seed {seed}");
-        trace_of(seed);
+        let told = play(seed);
+        repeated += told.repeated;
+        uncertain += told.trace.matches("effect.uncertain").count();
+        completed += told.trace.matches("turn.completed").count();
+    }
+    println!("{completed} turns completed, {repeated} model calls made again, {uncertain} uncertain effects");
+    if seeds >= 100 {
+        assert!(repeated > 100 && uncertain > 100 && completed > 300, "too little broke, or too much");
     }
 }

@@ -156,11 +156,9 @@ impl Link {
                 self.network.is_cut.set(false);
                 let connection = Rc::new(self.harness.connect());
                 *self.connection.borrow_mut() = Some(Rc::clone(&connection));
-                let (up, down) = (SmallRng::seed_from_u64(rng.random()), SmallRng::seed_from_u64(rng.random()));
-                tokio::join!(
-                    connection.serve(),
-                    self.pump(&connection, core, frames, up, down),
-                );
+                let (up, down) =
+                    (SmallRng::seed_from_u64(rng.random()), SmallRng::seed_from_u64(rng.random()));
+                tokio::join!(connection.serve(), self.pump(&connection, core, frames, up, down),);
             }
             tokio::select! {
                 biased;

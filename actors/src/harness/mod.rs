@@ -15,7 +15,7 @@ pub mod methods;
 pub mod resolved;
 pub mod wire;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ use crate::limits::{HARNESS_MAILBOX, HARNESS_PING_MS};
 use crate::messages::Observe;
 use crate::messages::harness::{
     CancelRun, Closed, DropRun, EffectResolved, GrantRefused, GrantRun, Heard, Incoming, Introduce, RunEnded,
+    Unplaced,
 };
 use crate::model::Json;
 use crate::model::ids::RunId;
@@ -43,7 +44,7 @@ pub struct HarnessActor {
 
 enum Channel {
     Memory { arbiter: usize, runs: HashMap<RunId, MemoryRun> },
-    Wire { wire: Wire, runs: HashMap<RunId, WireRun> },
+    Wire { wire: Wire, runs: BTreeMap<RunId, WireRun> },
 }
 
 impl HarnessActor {
@@ -56,7 +57,7 @@ impl HarnessActor {
     /// A harness at the other end of a connection. `peer` names it in logs.
     #[must_use]
     pub fn connected(tree: Arc<Tree>, guard: ChildGuard, sink: Box<dyn FrameSink>, peer: String) -> Self {
-        Self { tree, guard, channel: Channel::Wire { wire: Wire::new(sink, peer), runs: HashMap::new() } }
+        Self { tree, guard, channel: Channel::Wire { wire: Wire::new(sink, peer), runs: BTreeMap::new() } }
     }
 
     fn tree(&self) -> &Arc<Tree> {
@@ -133,10 +134,10 @@ impl HarnessActor {
         }
     }
 
-    fn take_wire_runs(&mut self) -> HashMap<RunId, WireRun> {
+    fn take_wire_runs(&mut self) -> BTreeMap<RunId, WireRun> {
         match &mut self.channel {
             Channel::Wire { runs, .. } => std::mem::take(runs),
-            Channel::Memory { .. } => HashMap::new(),
+            Channel::Memory { .. } => BTreeMap::new(),
         }
     }
 }
@@ -243,6 +244,14 @@ impl Handler<Introduce> for HarnessActor {
 
     fn handle(&mut self, _msg: Introduce, _ctx: &mut Self::Context) {
         self.introduce();
+    }
+}
+
+impl Handler<Unplaced> for HarnessActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: Unplaced, _ctx: &mut Self::Context) {
+        self.park_again(msg.lease);
     }
 }
 

@@ -4,7 +4,7 @@
 //! through a [`FrameSink`]. Nothing here waits for the peer: what it does not read piles up at the sink, which is
 //! bounded, and a full sink ends the connection.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use actix::prelude::*;
 use serde_json::json;
@@ -53,7 +53,7 @@ pub(super) struct Wire {
     pub(super) peer: String,
     hello: Option<methods::Hello>,
     serving: HashMap<u64, SpawnHandle>,
-    parked: HashSet<u64>,
+    parked: BTreeSet<u64>,
     last_heard: Instant,
     closing: bool,
 }
@@ -74,7 +74,7 @@ impl Wire {
             peer,
             hello: None,
             serving: HashMap::new(),
-            parked: HashSet::new(),
+            parked: BTreeSet::new(),
             last_heard: Instant::now(),
             closing: false,
         }
@@ -290,6 +290,14 @@ impl HarnessActor {
         }
         self.tell_supervisor(ParkLease { harness, lease: id });
         Ok(())
+    }
+
+    /// The broker no longer has this lease.
+    pub(super) fn park_again(&mut self, lease: u64) {
+        let harness = self.generation();
+        if self.wire_mut().is_some_and(|wire| wire.parked.contains(&lease)) {
+            self.tell_supervisor(ParkLease { harness, lease });
+        }
     }
 
     /// A segment for a parked lease: its request is answered with the run.

@@ -117,7 +117,9 @@ async fn frames_go_both_ways_and_pings_are_answered() {
         seen.sort();
         assert_eq!(seen, ["pong", r#"{"t":"req","id":1,"m":"hello","p":{}}"#]);
         core.send(Message::text(r#"{"t":"res","id":1,"ok":true,"r":{"a":1}}"#)).await.unwrap();
-        core.close(Some(CloseFrame { code: CloseCode::Away, reason: "core is stopping".into() })).await.unwrap();
+        core.close(Some(CloseFrame { code: CloseCode::Away, reason: "core is stopping".into() }))
+            .await
+            .unwrap();
     };
     let reason = pumped(core, async |channel| {
         let result = channel.request::<_, serde_json::Value>("hello", &serde_json::json!({})).await;
