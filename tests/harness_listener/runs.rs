@@ -190,10 +190,15 @@ async fn a_harness_that_answers_pings_and_does_not_renew_loses_its_run_within_a_
     let run = hung.lease().await;
     let mut other = Peer::ready(world.address).await;
     let waiting = other.ask("lease", json!({})).await;
+    // It has room for more, and asked for it first.
+    hung.ask("lease", json!({})).await;
     let cancel = hung.message().await;
     assert_eq!((&cancel["m"], &cancel["p"]["reason"]), (&json!("cancel"), &json!("ownership.lost")));
     assert_eq!(cancel["p"]["runId"], run.id.as_str());
+    let told = tokio::time::Instant::now();
     let again = Run::of(&other.answer(waiting).await.unwrap());
+    // The one that hangs is connected as before, and has the session's preference no more.
+    assert!(told.elapsed() < Duration::from_secs(8), "{:?}", told.elapsed());
     assert_eq!((again.turn.as_str(), again.epoch), (run.turn.as_str(), 2));
     // Whatever the first one still says is heard by nobody.
     assert_eq!(hung.call("turn.completed", run.completed(0, &[])).await, code("run_not_held"));

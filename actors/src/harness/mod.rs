@@ -41,7 +41,7 @@ pub struct HarnessActor {
 
 enum Channel {
     Memory { arbiter: usize, runs: HashMap<RunId, MemoryRun> },
-    Wire { wire: Wire, runs: HashMap<RunId, WireRun> },
+    Wire { wire: Box<Wire>, runs: HashMap<RunId, WireRun> },
 }
 
 impl HarnessActor {
@@ -54,7 +54,11 @@ impl HarnessActor {
     /// A harness at the other end of a connection. `peer` names it in logs.
     #[must_use]
     pub fn connected(tree: Arc<Tree>, guard: ChildGuard, sink: Box<dyn FrameSink>, peer: String) -> Self {
-        Self { tree, guard, channel: Channel::Wire { wire: Wire::new(sink, peer), runs: HashMap::new() } }
+        Self {
+            tree,
+            guard,
+            channel: Channel::Wire { wire: Box::new(Wire::new(sink, peer)), runs: HashMap::new() },
+        }
     }
 
     fn tree(&self) -> &Arc<Tree> {
