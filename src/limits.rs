@@ -17,6 +17,7 @@ use crate::harness::lease::{HELLO_WAIT, LEASE_RETRY, LOST_GRACE, STOP_GRACE};
 use crate::harness::settings::{MAX_RUNS, MOST_RUNS};
 use crate::harness::socket::{HANDSHAKE_WAIT, LASTED, RETRY_FIRST_MS, RETRY_LONGEST_MS};
 use crate::harness::{OUTBOX_FRAMES, OUTBOX_REFUSALS};
+use crate::harness_api::limits::LIMITS as HARNESS_API;
 use crate::host::serve::{REQUEST_GRACE_SECONDS, RETRY_FIRST, RETRY_LONGEST};
 use crate::store::HOT_SESSIONS;
 
@@ -61,6 +62,7 @@ pub fn page() -> String {
         ("The tree", "`actors/src/limits.rs`", TREE.iter().map(Row::from).collect()),
         ("Times of a turn", "`TenantConfig` in `actors/src/tenant/mod.rs`", times()),
         ("HTTP API", "`src/api/limits.rs`", api()),
+        ("Harness listener", "`src/harness_api/limits.rs`", HARNESS_API.iter().map(Row::from).collect()),
         ("Engine and models", "`src/engine/`", engine()),
         ("A harness of its own", "`src/harness/`", harness()),
         ("Host and store", "`src/host/serve.rs`, `src/store/`", host()),

@@ -4,6 +4,9 @@
 // A test that panics has failed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[path = "../common/mod.rs"]
+mod common;
+mod processes;
 mod rigs;
 mod simulation;
 mod suite;

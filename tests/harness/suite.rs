@@ -3,6 +3,7 @@
 
 use serde_json::{Value as Json, json};
 
+use super::processes::{WebSocket, real};
 use super::rigs::{Json as JsonRig, Memory, Of, Rig, Rigs};
 use super::support::sim;
 
@@ -151,6 +152,7 @@ macro_rules! suites {
     ($($test:ident)*) => {
         over!(memory, Memory, sim, $($test)*);
         over!(json, JsonRig, sim, $($test)*);
+        over!(websocket, WebSocket, real, $($test)*);
     };
 }
 
