@@ -87,6 +87,9 @@ limits! {
     /// Attempts of one segment without a new recorded effect.
     ATTEMPTS_WITHOUT_PROGRESS: u32 = 5, "attempts of a segment that record nothing new", "5",
         "session", "the turn fails, and its message says so; restarts and deploys do not count", "fixed";
+    /// The same where a connection's end has cut each.
+    DROPS_WITHOUT_PROGRESS: u32 = 200, "attempts of a segment that a lost connection has cut and that record nothing new", "200",
+        "session", "the turn fails, and its message says so", "fixed";
     /// Pages of the sweeper, rows.
     SWEEP_PAGE: usize = 100, "rows of one page of the sweeper", "100",
         "sweeper", "the next page follows while the pass has time left, else the next pass resumes there", "fixed";

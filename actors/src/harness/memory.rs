@@ -13,7 +13,7 @@ use super::HarnessActor;
 use super::memory_link::MemoryLink;
 use super::resolved::Resolved;
 use crate::messages::harness::{GrantRun, RunEnded};
-use crate::messages::session::{Output, ReleaseRun, RenewLease, RunLost};
+use crate::messages::session::{Loss, Output, ReleaseRun, RenewLease, RunLost};
 use crate::model::effect::Outcome;
 use crate::model::ids::{EffectId, RunId};
 use crate::model::turn::{Abort, AbortKind};
@@ -50,7 +50,7 @@ impl Drop for RunGuard {
         // One for each run: bounded by the runs there are.
         if !self.ended {
             let why = "its task ended without an output".to_owned();
-            self.session.do_send(RunLost { run: self.run.clone(), why });
+            self.session.do_send(RunLost { run: self.run.clone(), why, loss: Loss::Attempt });
         }
         self.harness.do_send(RunEnded { run: self.run.clone() });
     }

@@ -30,6 +30,7 @@ use crate::messages::harness::{
     CancelRun, Closed, DropRun, EffectResolved, GrantRefused, GrantRun, Heard, Incoming, Introduce, RunEnded,
     Unplaced,
 };
+use crate::messages::session::{Loss, RunLost};
 use crate::model::Json;
 use crate::model::ids::RunId;
 use crate::supervisor::TenantSupervisor;
@@ -170,7 +171,7 @@ impl Drop for HarnessActor {
     fn drop(&mut self) {
         for (run, held) in self.take_wire_runs() {
             let why = "its connection's actor died".to_owned();
-            held.session.do_send(crate::messages::session::RunLost { run, why });
+            held.session.do_send(RunLost { run, why, loss: Loss::Attempt });
         }
         let closing = self.tree.is_closing();
         if let Some(wire) = self.wire_mut() {

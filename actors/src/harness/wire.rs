@@ -19,7 +19,7 @@ use super::methods::{
 use crate::limits::{HARNESS_FRAME_BYTES, HARNESS_REQUESTS};
 use crate::messages::harness::{GrantRefused, GrantRun};
 use crate::messages::session::{
-    Claimed, Intend, McpDiscovered, Output, ReadTranscript, ReleaseRun, RenewLease, Report, RunLost,
+    Claimed, Intend, Loss, McpDiscovered, Output, ReadTranscript, ReleaseRun, RenewLease, Report, RunLost,
 };
 use crate::messages::supervisor::{HarnessSays, ParkLease, WithdrawLease};
 use crate::model::Json;
@@ -131,7 +131,11 @@ impl HarnessActor {
         }
         tracing::info!(peer = %wire.peer, reason, "harness_disconnected");
         for (run, held) in runs {
-            held.session.do_send(RunLost { run, why: format!("its harness's connection ended: {reason}") });
+            held.session.do_send(RunLost {
+                run,
+                why: format!("its harness's connection ended: {reason}"),
+                loss: Loss::Connection,
+            });
         }
         self.stops_in_order();
         ctx.stop();
@@ -338,7 +342,7 @@ impl HarnessActor {
             ReleaseReason::OwnershipLost => AbortKind::OwnershipLost,
             ReleaseReason::ConnectionLost => {
                 let why = "its harness says that its connection was lost".to_owned();
-                session.do_send(RunLost { run: release.run_id, why });
+                session.do_send(RunLost { run: release.run_id, why, loss: Loss::Connection });
                 self.answer(id, Ok("{}".into()), ctx);
                 return Ok(());
             }

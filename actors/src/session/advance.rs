@@ -10,8 +10,9 @@ use tokio::time::Instant;
 
 use super::{Advance, Held, SessionActor};
 use crate::harness::HarnessActor;
-use crate::limits::ATTEMPTS_WITHOUT_PROGRESS;
+use crate::limits::{ATTEMPTS_WITHOUT_PROGRESS, DROPS_WITHOUT_PROGRESS};
 use crate::messages::harness::{GrantRefused, GrantRun};
+use crate::messages::session::Loss;
 use crate::messages::supervisor::Offer;
 use crate::model::Json;
 use crate::model::checkpoint::Checkpoint;
@@ -131,9 +132,11 @@ impl SessionActor {
             self.give_back(epoch, ctx);
             return;
         }
-        if self.attempts >= ATTEMPTS_WITHOUT_PROGRESS {
-            let text =
-                format!("the turn was given up: {} attempts in a row recorded nothing new", self.attempts);
+        if self.attempts >= ATTEMPTS_WITHOUT_PROGRESS || self.drops >= DROPS_WITHOUT_PROGRESS {
+            let text = format!(
+                "the turn was given up: {} attempts in a row recorded nothing new",
+                self.attempts + self.drops
+            );
             self.fail_turn(&segment, &text, ctx);
             return;
         }
@@ -325,7 +328,7 @@ impl SessionActor {
             }
             Err(_) => {
                 act.harness = None;
-                act.lost(&run, "its harness was gone before it took the run", ctx);
+                act.lost(&run, "its harness was gone before it took the run", Loss::Connection, ctx);
             }
         }));
         if !self.draining.is_empty() {
