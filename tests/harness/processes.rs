@@ -237,6 +237,72 @@ impl Rig for WebSocket {
     }
 }
 
+/// Runs `nylorun harness` where it must end by itself: its exit code and what it said.
+fn refused(args: &[&str], env: &[(&str, &str)]) -> (Option<i32>, String) {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = common::nylorun(home.path());
+    let output = command.arg("harness").args(args).envs(env.iter().copied()).output().unwrap();
+    (output.status.code(), common::stderr(&output))
+}
+
+#[test]
+fn a_harness_with_a_secret_of_core_or_without_a_url_does_not_start() {
+    let url = ["--url", "ws://127.0.0.1:1", "--health-port", "0"];
+    for name in
+        ["NYLORUN_DATABASE_URL", "NYLORUN_GATES_TOKEN", "NYLORUN_KEYS_URL", "NYLORUN_RESTATE_ADMIN_URL"]
+    {
+        let (code, said) = refused(&url, &[("NYLORUN_HARNESS_TOKEN", TOKEN), (name, "x")]);
+        assert_eq!(code, Some(2));
+        assert!(said.contains("error[setting-forbidden]") && said.contains(name), "{said}");
+    }
+    let (code, said) = refused(&[], &[("NYLORUN_HARNESS_TOKEN", TOKEN)]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("error[setting-missing]") && said.contains("NYLORUN_HARNESS_URL"), "{said}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let (code, said) =
+        refused(&["--url", "ws://127.0.0.1:1", "--health-port", &port], &[("NYLORUN_HARNESS_TOKEN", TOKEN)]);
+    assert_eq!(code, Some(98));
+    assert!(said.contains("--health-port"), "{said}");
+}
+
+#[test]
+fn a_harness_shows_where_its_settings_come_from_and_hides_the_token() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = common::nylorun(home.path());
+    command.args(["harness", "--url", "ws://core:4200", "--max-runs", "3", "--show-config", "--json"]);
+    let output = command.env("NYLORUN_HARNESS_TOKEN", TOKEN).output().unwrap();
+    let shown = parse(&output.stdout).unwrap()["settings"].clone();
+    assert_eq!(shown["url"], json!({ "value": "ws://core:4200/nylorun/harness/v1", "origin": "flag --url" }));
+    assert_eq!(shown["token"], json!({ "value": "****", "origin": "environment NYLORUN_HARNESS_TOKEN" }));
+    assert_eq!(shown["max-runs"]["origin"], "flag --max-runs");
+    assert_eq!(shown["health-port"], json!({ "value": "4300", "origin": "default" }));
+    assert!(!common::stdout(&output).contains(TOKEN));
+}
+
+#[test]
+fn a_wrong_token_is_logged_with_what_to_do_and_tried_again_until_it_is_right() {
+    real(async || {
+        let core = core();
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        std::fs::write(&file, "0".repeat(64)).unwrap();
+        let mut command = common::nylorun(dir.path());
+        command.args(["harness", "--url", &harness_url(&core), "--health-port", "0", "--log", "json"]);
+        command.arg("--token-file").arg(&file);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut until =
+            |what: &str| log.by_ref().map(Result::unwrap).find(|line| line.contains(what)).unwrap();
+        let line = until("401");
+        assert!(line.contains("NYLORUN_HARNESS_TOKEN") && !line.contains("0000000000"), "{line}");
+        std::fs::write(&file, TOKEN).unwrap();
+        until("connected");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    });
+}
+
 #[test]
 fn a_harness_comes_back_by_itself_when_core_does() {
     real(async || {
