@@ -162,7 +162,7 @@ impl Drop for HarnessActor {
     fn drop(&mut self) {
         for (run, held) in self.take_wire_runs() {
             let why = "its connection's actor died".to_owned();
-            held.session.do_send(crate::messages::session::RunLost { run, why });
+            held.session.do_send(crate::messages::session::RunLost { run, why, before: None });
         }
         if let Some(wire) = self.wire_mut() {
             wire.sink.close(1011, "internal error");

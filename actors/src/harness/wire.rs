@@ -132,7 +132,11 @@ impl HarnessActor {
         }
         tracing::info!(peer = %wire.peer, reason, "harness_disconnected");
         for (run, held) in runs {
-            held.session.do_send(RunLost { run, why: format!("its harness's connection ended: {reason}") });
+            held.session.do_send(RunLost {
+                run,
+                before: None,
+                why: format!("its harness's connection ended: {reason}"),
+            });
         }
         self.stops_in_order();
         ctx.stop();
@@ -328,7 +332,7 @@ impl HarnessActor {
             ReleaseReason::OwnershipLost => AbortKind::OwnershipLost,
             ReleaseReason::ConnectionLost => {
                 let why = "its harness says that its connection was lost".to_owned();
-                session.do_send(RunLost { run: release.run_id, why });
+                session.do_send(RunLost { run: release.run_id, why, before: None });
                 self.answer(id, Ok("{}".into()), ctx);
                 return Ok(());
             }
@@ -423,7 +427,7 @@ impl HarnessActor {
             Some(_) => return Err(ApiError::new(ApiCode::RunNotHeld, "the run has ended")),
             None => held.output = Some((method.to_owned(), Vec::new())),
         }
-        let asked = held.session.send(Output { output });
+        let asked = held.session.send(Output { output, before: None });
         ctx.spawn(fut::wrap_future::<_, Self>(asked).map(move |answer, act, ctx| {
             let result = answer.map_err(gone).and_then(|r| r);
             let waiting = act.drop_wire_run(&run).and_then(|held| held.output).map(|(_, ids)| ids);

@@ -9,11 +9,12 @@ use actix::prelude::*;
 use super::run::persist;
 use super::{Advance, Held, SessionActor};
 use crate::messages::harness::{CancelRun, DropRun};
-use crate::messages::session::{Drain, RunLost};
+use crate::messages::session::{Before, Drain, RunLost};
 use crate::model::ids::{RunId, TurnId};
 use crate::model::turn::{Abort, AbortKind};
 use crate::rules::RunRefusal;
 use crate::rules::advance::{LostRun, Segment, lose_run};
+use crate::rules::effects::{self, PreparedValue};
 use crate::rules::ownership;
 use crate::rules::settle::{PreparedOutput, SettleScope, settle};
 
@@ -162,6 +163,10 @@ impl SessionActor {
 
     /// The run is gone: mark what was in flight, release, look again.
     pub(super) fn lost(&mut self, run: &RunId, why: &str, ctx: &mut Context<Self>) {
+        self.lost_with(run, why, None, ctx);
+    }
+
+    fn lost_with(&mut self, run: &RunId, why: &str, before: Option<Before>, ctx: &mut Context<Self>) {
         let Advance::Held(held) = &mut self.state else { return };
         if held.run != *run {
             return;
@@ -175,13 +180,37 @@ impl SessionActor {
         }
         let (epoch, turn) = (held.scope.epoch, held.scope.turn.clone());
         tracing::warn!(session = %self.id, turn = %turn, run = %run, epoch, why, "a run was lost");
+        let value = before.map(|Before { effect, value }| {
+            let facts = held.facts.get(&effect).cloned();
+            (held.scope.clone(), PreparedValue::new(effect, value, facts.as_ref()), held.agent.clone())
+        });
         self.state = Advance::Releasing { epoch };
         self.attempts = self.attempts.saturating_add(1);
         let (store, id) = (self.tree.ports.store.clone(), self.id.clone());
         let (worker, model) = (self.tree.config.worker.clone(), self.tree.config.model_on_crash);
-        let releasing =
-            async move { persist(&store, None, move |tx| lose_run(tx, &id, &worker, epoch, model)).await };
-        ctx.spawn(wrap_future::<_, Self>(releasing).map(|result, act, ctx| match result {
+        let value = Arc::new(value);
+        let releasing = async move {
+            persist(&store, None, move |tx| {
+                let mut recorded = false;
+                if let Some((run, value, agent)) = value.as_ref() {
+                    match effects::record_value(tx, run, value, agent) {
+                        Ok(_) => recorded = true,
+                        Err(RunRefusal::TurnCancelled | RunRefusal::Invalid(_)) => {}
+                        Err(refusal) => return Err(refusal),
+                    }
+                }
+                Ok((recorded, lose_run(tx, &id, &worker, epoch, model)?))
+            })
+            .await
+        };
+        let releasing = wrap_future::<_, Self>(releasing).map(|result, act, _| {
+            let (recorded, lost) = result?;
+            if recorded {
+                act.made_progress();
+            }
+            Ok(lost)
+        });
+        ctx.spawn(releasing.map(|result, act, ctx| match result {
             Ok(LostRun::Resume) if act.attempts <= 1 => {
                 act.wake_again = true;
                 act.idle(ctx);
@@ -250,7 +279,7 @@ impl Handler<RunLost> for SessionActor {
     type Result = ();
 
     fn handle(&mut self, msg: RunLost, ctx: &mut Self::Context) {
-        self.lost(&msg.run, &msg.why, ctx);
+        self.lost_with(&msg.run, &msg.why, msg.before, ctx);
     }
 }
 

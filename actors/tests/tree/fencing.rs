@@ -289,7 +289,10 @@ async fn a_tool_that_was_handed_out_is_never_handed_out_again() {
     // In the same run, and after a lease that was given back in order, which is no takeover.
     assert_eq!(bare.intend(1, EffectKind::Tool, "t").await, Ok(IntentAnswer::Uncertain));
     bare.release("a", 1).await;
-    assert!(matches!(bare.take(claim("b")).await, Ok(Taken::Nothing)), "an unknown fate waits for a decision");
+    assert!(
+        matches!(bare.take(claim("b")).await, Ok(Taken::Nothing)),
+        "an unknown fate waits for a decision"
+    );
     let row = bare.effect_row("t").await;
     assert_eq!((row.status, row.attempts), (EffectStatus::Uncertain, 1));
 }
