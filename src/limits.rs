@@ -12,6 +12,7 @@ use crate::engine::agent::projection::CHAIN_ABOVE_BYTES;
 use crate::engine::model::provider::{MESSAGE_CHARS, ProviderLimits};
 use crate::engine::model::script::{MAX_DELAY_MS, MAX_STEPS};
 use crate::engine::run::{DEFINITIONS, cache, kit};
+use crate::harness_api::limits::LIMITS as HARNESS_API;
 use crate::host::serve::{REQUEST_GRACE_SECONDS, RETRY_FIRST, RETRY_LONGEST};
 use crate::store::HOT_SESSIONS;
 
@@ -56,6 +57,7 @@ pub fn page() -> String {
         ("The tree", "`actors/src/limits.rs`", TREE.iter().map(Row::from).collect()),
         ("Times of a turn", "`TenantConfig` in `actors/src/tenant/mod.rs`", times()),
         ("HTTP API", "`src/api/limits.rs`", api()),
+        ("Harness listener", "`src/harness_api/limits.rs`", HARNESS_API.iter().map(Row::from).collect()),
         ("Engine and models", "`src/engine/`", engine()),
         ("Host and store", "`src/host/serve.rs`, `src/store/`", host()),
     ];

@@ -151,7 +151,7 @@ impl HostNames {
         self
     }
 
-    pub(super) fn allow(&self, host: &str) -> bool {
+    pub(crate) fn allow(&self, host: &str) -> bool {
         let host = host.trim();
         self.0.iter().any(|name| name.eq_ignore_ascii_case(host))
     }

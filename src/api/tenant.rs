@@ -61,7 +61,7 @@ pub(super) async fn status(call: Call) -> Answer {
 /// `{mode, connected, workspace}`.
 pub(super) fn harness(figures: &TenantFigures) -> Json {
     json!({
-        "mode": "in-process",
+        "mode": figures.harness_mode.as_str(),
         "connected": figures.harnesses_connected,
         "workspace": figures.harness_workspace,
     })

@@ -141,6 +141,15 @@ pub struct Settings {
     /// URL that clients use when it is not the listener's own
     #[arg(long, value_name = "URL")]
     pub public_url: Option<String>,
+    /// Where runs are executed: in-process, or remote in harnesses that connect
+    #[arg(long, value_name = "WHERE")]
+    pub harness: Option<String>,
+    /// Where harnesses connect, with --harness remote; port 0 picks a free one
+    #[arg(long, value_name = "HOST:PORT")]
+    pub harness_listen: Option<String>,
+    /// As --allowed-hosts, for the harness listener
+    #[arg(long, value_name = "NAME:PORT,…")]
+    pub harness_allowed_hosts: Option<String>,
     /// Where the record is kept: sqlite://PATH
     #[arg(long, value_name = "URL")]
     pub database_url: Option<String>,
@@ -174,6 +183,9 @@ impl Settings {
             text("operator-listen", &self.operator_listen),
             text("operator-allowed-hosts", &self.operator_allowed_hosts),
             text("public-url", &self.public_url),
+            text("harness", &self.harness),
+            text("harness-listen", &self.harness_listen),
+            text("harness-allowed-hosts", &self.harness_allowed_hosts),
             text("database-url", &self.database_url),
             text("tenant-id", &self.tenant_id),
             text("tenant-name", &self.tenant_name),

@@ -314,7 +314,7 @@ pub async fn status(client: &Client, operator: Option<Target>, out: &Out) -> Res
             "url": client.target().url, "health": health, "ready": ready, "tenant": tenant,
         }));
     }
-    let counts = &tenant["counts"];
+    let (counts, harness) = (&tenant["counts"], &tenant["harness"]);
     out.line(&format!(
         "nylorun {}  pid {}  {}",
         plain(&health["version"]),
@@ -333,6 +333,12 @@ pub async fn status(client: &Client, operator: Option<Target>, out: &Out) -> Res
         .map(|(name, ok)| format!("{name} {}", if ok == true { "ok" } else { "NOT OK" }))
         .collect();
     out.line(&format!("checks    {}", checks.join(", ")))?;
+    out.line(&format!(
+        "harness   {}, {} connected{}",
+        plain(&harness["mode"]),
+        plain(&harness["connected"]),
+        if harness["workspace"] == true { ", with workspaces" } else { "" }
+    ))?;
     out.line(&format!("agents    {}", tenant["agents"].as_array().map_or(0, Vec::len)))?;
     out.line(&format!(
         "sessions  {}, running {}",

@@ -246,6 +246,24 @@ impl Home {
         Ok((key, true))
     }
 
+    /// The harness token, and whether it was made just now. The file has the token alone, so that a harness can be given
+    /// it with `NYLORUN_HARNESS_TOKEN=$(cat …)` or as a mounted secret.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written.
+    pub fn harness_token(&self) -> Result<(SecretString, bool), HomeError> {
+        let path = self.path(HARNESS_TOKEN);
+        match fs::read_to_string(&path) {
+            Ok(token) => Ok((SecretString::from(token.trim().to_owned()), false)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let token = new_key(&path)?;
+                write_bytes(&path, format!("{}\n", token.expose_secret()).as_bytes(), 0o600)?;
+                Ok((token, true))
+            }
+            Err(error) => Err(HomeError::Io { path, why: error.to_string() }),
+        }
+    }
+
     /// The application key, if there is one.
     ///
     /// # Errors
@@ -282,6 +300,9 @@ impl Home {
         write(&self.path("link.json"), link, 0o644)
     }
 }
+
+/// Name of the file with the harness token.
+pub const HARNESS_TOKEN: &str = "harness-token";
 
 /// Formats below this one count as no link.
 pub const LINK_FORMAT: u32 = 3;
@@ -373,6 +394,19 @@ mod tests {
         assert!(!fresh && again.expose_secret() == local.expose_secret());
         assert_eq!(mode(&home.path("host-credentials.json")), 0o600);
         assert_eq!(mode(&home.path("credentials.json")), 0o600);
+    }
+
+    #[test]
+    fn the_harness_token_is_made_once_and_its_file_has_nothing_else() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let home = Home::prepare(dir.path().join("home")).expect("prepared");
+        let (token, fresh) = home.harness_token().expect("made");
+        assert!(fresh && is_key(token.expose_secret()));
+        assert_eq!(mode(&home.path(HARNESS_TOKEN)), 0o600);
+        let kept = fs::read_to_string(home.path(HARNESS_TOKEN)).expect("read");
+        assert_eq!(kept.trim(), token.expose_secret());
+        let (again, fresh) = home.harness_token().expect("read");
+        assert!(!fresh && again.expose_secret() == token.expose_secret());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use nylorun_actors::ports::clock::{SystemClock, SystemEntropy};
 use nylorun_actors::ports::store::{PrincipalRow, Reads, Store as _, StoreError, StoreHandle, StoreResult};
 
 use nylorun_actors::rules::models;
-use nylorun_actors::tenant::{Tenant, TenantConfig, TenantPorts};
+use nylorun_actors::tenant::{HarnessMode, Tenant, TenantConfig, TenantPorts};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::home::{Home, LOCAL_KEY, key_hash};
@@ -25,6 +25,7 @@ use crate::engine::agent::projection::PromptHash;
 use crate::engine::model::provider::{ProviderLimits, Providers};
 use crate::engine::model::router::{ModelRouter, ProviderSource};
 use crate::engine::run::{AgentEngine, EngineConfig, kit};
+use crate::harness_api::HarnessListener;
 use crate::store::{NewTenant, OpenError, OpenOptions, SqliteStore};
 use crate::vault::{SealedProviders, Vault};
 
@@ -39,9 +40,12 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Stops the tree, then the store. What was running is resumed by the next start.
-    pub async fn close(self) {
+    /// Stops the tree, then the harnesses' listener, then the store. What was running is resumed by the next start.
+    pub async fn close(self, harnesses: Option<HarnessListener>) {
         self.tenant.stop().await;
+        if let Some(harnesses) = harnesses {
+            harnesses.stop().await;
+        }
         let store = self.store;
         // It waits for what is queued, which nothing on this thread may do.
         if let Err(error) = tokio::task::spawn_blocking(move || store.close()).await {
@@ -155,8 +159,12 @@ impl Opener {
         })?;
         let router = ModelRouter::new(Arc::clone(models) as Arc<dyn ProviderSource>, providers);
         let mut config = EngineConfig::new(kit::routed(router));
-        // Nothing of a run of this process crosses a wire, so a long prompt need not be hashed whole at each step.
-        config.prompt_hash = PromptHash::Chained;
+        config.prompt_hash = match self.settings.harness {
+            // Nothing of a run of this process crosses a wire, so a long prompt need not be hashed whole at each step.
+            HarnessMode::InProcess => PromptHash::Chained,
+            // Harnesses of others hash as the specification says, and a segment may go from one to the other.
+            HarnessMode::Remote => PromptHash::Exact,
+        };
         let engine = AgentEngine::new(config);
         let ports = TenantPorts {
             store: store.handle(),
@@ -233,6 +241,7 @@ pub fn tenant_config(settings: &Settings) -> TenantConfig {
         config.arbiters = arbiters;
     }
     config.model_on_crash = settings.model_on_crash;
+    config.harness = settings.harness;
     config
 }
 

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
 use actix_web::{App, HttpServer};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nylorun_actors::limits::HARNESS_PING_MS;
+use nylorun_actors::tenant::HarnessMode;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::home::{Home, LinkFile};
+use super::home::{HARNESS_TOKEN, Home, HomeError, LinkFile};
 use super::listen::{Bound, ListenError, bind};
 use super::lock::HomeLock;
 use super::open::{OpenFailure, Opened, Opener};
@@ -21,6 +24,8 @@ use crate::cli::fault::{Fault, exit};
 use crate::cli::out::Out;
 use crate::cli::sample;
 use crate::cli::target::{Source, Target};
+use crate::harness_api::limits::CONNECTIONS;
+use crate::harness_api::{HarnessListener, ListenerConfig, TokenError};
 use crate::telemetry::{self, LogFormat};
 
 /// How long requests may take to finish once the Host stops (spec: http-api, section 1.4).
@@ -49,8 +54,9 @@ pub fn serve(settings: Settings, with_sample: bool, out: &Out) -> Result<u8, Fau
     let home = Home::prepare(&settings.home)?;
     // Held to the end of this function: one process per home.
     let _lock = HomeLock::take(home.root())?;
-    let (public, operator) = listeners(&settings)?;
-    let host = home.host_file(&settings.listen.host, public.address.port(), settings.allow_non_loopback)?;
+    let bound = Listeners::bind(&settings)?;
+    let port = bound.public.address.port();
+    let host = home.host_file(&settings.listen.host, port, settings.allow_non_loopback)?;
     let admin_key = home.admin_key()?;
     let local_key = home.local_key()?;
 
@@ -65,34 +71,93 @@ pub fn serve(settings: Settings, with_sample: bool, out: &Out) -> Result<u8, Fau
         // A full channel has a stop in it already.
         let _ = stop.try_send(());
     });
-    let url = settings.public_url.clone().unwrap_or_else(|| public.url());
+    let url = settings.public_url.clone().unwrap_or_else(|| bound.public.url());
     state.set_url(url);
     let link = LinkFile {
         format: super::home::LINK_FORMAT,
         tenant_id: None,
-        host_url: public.url(),
+        host_url: bound.public.url(),
         host_id: host.host_id,
-        operator_url: operator.as_ref().map(Bound::url),
+        operator_url: bound.operator.as_ref().map(Bound::url),
     };
-    let opener = Opener { settings, home: home.clone(), local_key, admin_key };
-    let host = Host { out: *out, home, opener, state, link, with_sample };
-    actix::System::new().block_on(host.run(public, operator, stopping))
-}
-
-fn listeners(settings: &Settings) -> Result<(Bound, Option<Bound>), Fault> {
-    let permitted = settings.allow_non_loopback;
-    let public = bind(&settings.listen, permitted, &settings.allowed_hosts).map_err(told("listen"))?;
-    // When this one fails the public socket is dropped with it: half a Host is never open.
-    let operator = match &settings.operator_listen {
-        Some(listen) => {
-            Some(bind(listen, permitted, &settings.operator_allowed_hosts).map_err(told("operator-listen"))?)
-        }
+    let harnesses = match bound.harness {
+        Some(bound) => Some((bound, harness_config(&settings, &home)?)),
         None => None,
     };
-    Ok((public, operator))
+    let opener = Opener { settings, home: home.clone(), local_key, admin_key };
+    let host = Host { out: *out, home, opener, state, link, harness_url: None, with_sample };
+    let sockets = Sockets { public: bound.public, operator: bound.operator, harnesses };
+    actix::System::new().block_on(host.run(sockets, stopping))
 }
 
-fn told(flag: &'static str) -> impl Fn(ListenError) -> Fault {
+/// Every listener of the Host, bound. When one fails the others are dropped with it: half a Host is never open.
+struct Listeners {
+    public: Bound,
+    operator: Option<Bound>,
+    harness: Option<Bound>,
+}
+
+impl Listeners {
+    fn bind(settings: &Settings) -> Result<Self, Fault> {
+        let permitted = settings.allow_non_loopback;
+        let public =
+            bind(&settings.listen, permitted, &settings.allowed_hosts).map_err(told("", "listen"))?;
+        let operator = match &settings.operator_listen {
+            Some(listen) => {
+                let bound = bind(listen, permitted, &settings.operator_allowed_hosts);
+                Some(bound.map_err(told("ADMIN_", "operator-listen"))?)
+            }
+            None => None,
+        };
+        let harness = match settings.harness {
+            HarnessMode::Remote => {
+                let bound = bind(&settings.harness_listen, permitted, &settings.harness_allowed_hosts);
+                Some(bound.map_err(told("HARNESS_", "harness-listen"))?)
+            }
+            HarnessMode::InProcess => None,
+        };
+        Ok(Self { public, operator, harness })
+    }
+}
+
+/// What the harness listener is told. Its token is made on the first start that needs one.
+fn harness_config(settings: &Settings, home: &Home) -> Result<ListenerConfig, Fault> {
+    let tokens = match &settings.harness_tokens {
+        Some(tokens) => tokens.clone(),
+        None => {
+            let path = home.path(HARNESS_TOKEN);
+            let (token, fresh) = home.harness_token()?;
+            if fresh {
+                tracing::info!(path = %path.display(), "a harness token was made");
+            }
+            token
+                .expose_secret()
+                .parse()
+                .map_err(|error: TokenError| HomeError::Malformed { path, why: error.to_string() })?
+        }
+    };
+    let connections = settings.harness_connections.and_then(|n| usize::try_from(n).ok());
+    let connections = connections.unwrap_or(CONNECTIONS);
+    allow_files(connections);
+    Ok(ListenerConfig { tokens, connections, ping_every: Duration::from_millis(HARNESS_PING_MS) })
+}
+
+/// Each connection has two file descriptors; the usual soft limit is for a few hundred.
+fn allow_files(connections: usize) {
+    let wanted = u64::try_from(connections).unwrap_or(u64::MAX).saturating_mul(2).saturating_add(4096);
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
+    let raised = wanted.max(soft).min(hard);
+    if raised > soft && setrlimit(Resource::RLIMIT_NOFILE, raised, hard).is_err() || raised < wanted {
+        tracing::warn!(
+            limit = raised.min(hard),
+            wanted,
+            "fewer files may be open than `harness-connections` can need"
+        );
+    }
+}
+
+/// `prefix`: of the listener's variables.
+fn told(prefix: &'static str, flag: &'static str) -> impl Fn(ListenError) -> Fault {
     move |error| {
         let message = error.to_string();
         match error {
@@ -100,14 +165,22 @@ fn told(flag: &'static str) -> impl Fn(ListenError) -> Fault {
                 "stop the process that listens there, or choose another with --{flag} HOST:PORT"
             )),
             ListenError::NotLoopback { .. } => {
-                Fault::new(exit::NOT_LOOPBACK, "non-loopback-refused", message).fix(
-                    "list the names it is served under in `allowed-hosts` (NYLORUN_ALLOWED_HOSTS), or say \
-                     --allow-non-loopback; whoever reaches the port and has a key may use it",
-                )
+                let hosts = flag.replace("listen", "allowed-hosts");
+                Fault::new(exit::NOT_LOOPBACK, "non-loopback-refused", message).fix(format!(
+                    "list the names it is served under in `{hosts}` (NYLORUN_{prefix}ALLOWED_HOSTS), or say \
+                     --allow-non-loopback; whoever reaches the port and has a key may use it"
+                ))
             }
             ListenError::Other { .. } => Fault::new(exit::FAILED, "listen", message),
         }
     }
+}
+
+/// The bound sockets with what each needs.
+struct Sockets {
+    public: Bound,
+    operator: Option<Bound>,
+    harnesses: Option<(Bound, ListenerConfig)>,
 }
 
 struct Host {
@@ -116,23 +189,34 @@ struct Host {
     opener: Opener,
     state: ApiState,
     link: LinkFile,
+    /// Where harnesses connect, if they do.
+    harness_url: Option<String>,
     with_sample: bool,
 }
 
+/// The URL that a harness on this machine connects to.
+fn harness_url(bound: &Bound) -> String {
+    format!("{}{}", bound.url().replacen("http", "ws", 1), crate::harness_api::PATH)
+}
+
 impl Host {
-    async fn run(
-        mut self,
-        public: Bound,
-        operator: Option<Bound>,
-        mut stopping: mpsc::Receiver<()>,
-    ) -> Result<u8, Fault> {
+    async fn run(mut self, sockets: Sockets, mut stopping: mpsc::Receiver<()>) -> Result<u8, Fault> {
         let mut signals = Signals::install()?;
+        let Sockets { public, operator, harnesses } = sockets;
         let mut handles = Vec::new();
         let kind = ListenerKind::Public { operator_elsewhere: operator.is_some() };
         handles.push(self.listen(public, kind)?);
         if let Some(operator) = operator {
             handles.push(self.listen(operator, ListenerKind::Operator)?);
         }
+        let harnesses = match harnesses {
+            Some((bound, config)) => {
+                self.harness_url = Some(harness_url(&bound));
+                let listener = HarnessListener::start(bound, self.state.clone(), config);
+                Some(listener.map_err(|error| Fault::new(exit::FAILED, "listen", error.to_string()))?)
+            }
+            None => None,
+        };
         let opened = tokio::select! {
             biased;
             _ = signals.first() => Ended::Asked,
@@ -142,11 +226,11 @@ impl Host {
         let opened = match opened {
             Ended::Opened(Ok(opened)) => Some(opened),
             Ended::Opened(Err(fault)) => {
-                self.stop(handles, None, &mut signals).await;
+                self.stop(handles, None, harnesses, &mut signals).await;
                 return Err(fault);
             }
             Ended::Asked => {
-                self.stop(handles, None, &mut signals).await;
+                self.stop(handles, None, harnesses, &mut signals).await;
                 return Ok(exit::OK);
             }
         };
@@ -154,7 +238,7 @@ impl Host {
             name = signals.first() => tracing::info!(signal = name, "stopping"),
             _ = stopping.recv() => tracing::info!("stopping: an operator asked for it"),
         }
-        self.stop(handles, opened, &mut signals).await;
+        self.stop(handles, opened, harnesses, &mut signals).await;
         Ok(exit::OK)
     }
 
@@ -205,7 +289,8 @@ impl Host {
         let operator =
             self.link.operator_url.as_ref().map(|url| format!(" operator={url}")).unwrap_or_default();
         // Nobody may read it; the Host serves all the same.
-        let _ = self.out.line(&format!("nylorun ready api={}{operator}", self.link.host_url));
+        let harness = self.harness_url.as_ref().map(|url| format!(" harness={url}")).unwrap_or_default();
+        let _ = self.out.line(&format!("nylorun ready api={}{operator}{harness}", self.link.host_url));
         tracing::info!(tenant = opened.tenant.id().as_str(), api = self.link.host_url, "ready");
         if self.with_sample && std::io::stderr().is_terminal() {
             self.out.note(&format!(
@@ -232,13 +317,21 @@ impl Host {
 
     /// Stops everything in order; a step that fails is logged and the next one follows. A second signal ends the
     /// process at once: what was committed is committed.
-    async fn stop(&self, handles: Vec<ServerHandle>, opened: Option<Opened>, signals: &mut Signals) {
+    async fn stop(
+        &self,
+        handles: Vec<ServerHandle>,
+        opened: Option<Opened>,
+        harnesses: Option<HarnessListener>,
+        signals: &mut Signals,
+    ) {
         let work = async {
             // Streams end first, or their listeners would wait for them.
             self.state.slot().close();
             futures_util::future::join_all(handles.iter().map(|handle| handle.stop(true))).await;
-            if let Some(opened) = opened {
-                opened.close().await;
+            match (opened, harnesses) {
+                (Some(opened), harnesses) => opened.close(harnesses).await,
+                (None, Some(harnesses)) => harnesses.stop().await,
+                (None, None) => {}
             }
         };
         tokio::select! {

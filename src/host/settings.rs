@@ -11,10 +11,11 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use nylorun_actors::tenant::ModelOnCrash;
+use nylorun_actors::tenant::{HarnessMode, ModelOnCrash};
 use serde::Serialize;
 
 use self::layers::Layers;
+use crate::harness_api::HarnessTokens;
 use crate::telemetry::LogFormat;
 
 /// What one setting is.
@@ -48,6 +49,11 @@ settings! {
     "operator-listen", ["NYLORUN_ADMIN_LISTEN_HOST", "NYLORUN_ADMIN_LISTEN_PORT"], true, "off", "A listener of its own for the operator API";
     "operator-allowed-hosts", ["NYLORUN_ADMIN_ALLOWED_HOSTS"], true, "", "As `allowed-hosts`, for the operator listener";
     "public-url", ["NYLORUN_PUBLIC_URL"], true, "", "URL that clients use when it is not the listener's own";
+    "harness", ["NYLORUN_HARNESS"], true, "in-process", "Where runs are executed: `in-process`, or `remote` in harnesses that connect";
+    "harness-listen", ["NYLORUN_HARNESS_LISTEN_HOST", "NYLORUN_HARNESS_LISTEN_PORT"], true, "127.0.0.1:4200", "Where harnesses connect, in mode `remote`; port 0 picks a free one";
+    "harness-allowed-hosts", ["NYLORUN_HARNESS_ALLOWED_HOSTS"], true, "", "As `allowed-hosts`, for the harness listener";
+    "harness-token", ["NYLORUN_HARNESS_TOKEN"], false, "made in the home", "Token of the harnesses, 64 hexadecimal digits or more; the previous one too, after a comma, while it is replaced";
+    "harness-connections", ["NYLORUN_HARNESS_CONNECTIONS"], false, "6000", "Harnesses that may be connected at once";
     "database-url", ["NYLORUN_DATABASE_URL"], true, "sqlite://HOME/nylorun.db", "Where the record is kept";
     "tenant-id", ["NYLORUN_TENANT_ID"], true, "a new one", "Id of the Tenant, used on the first start";
     "tenant-name", ["NYLORUN_TENANT_NAME"], true, "default", "Name of the Tenant, used on the first start";
@@ -198,6 +204,16 @@ pub struct Settings {
     pub operator_allowed_hosts: Vec<String>,
     /// URL that clients use.
     pub public_url: Option<String>,
+    /// Where runs are executed.
+    pub harness: HarnessMode,
+    /// The harness listener.
+    pub harness_listen: Listen,
+    /// Extra values of the `Host` header there.
+    pub harness_allowed_hosts: Vec<String>,
+    /// The harness tokens; `None`: the home's.
+    pub harness_tokens: Option<HarnessTokens>,
+    /// Harnesses that may be connected at once.
+    pub harness_connections: Option<u64>,
     /// The database file.
     pub database: PathBuf,
     /// Id for a new Tenant.

@@ -6,11 +6,17 @@ use serde::{Deserialize, Serialize};
 use crate::model::effect::{EffectIntent, Outcome};
 use crate::model::ids::{EffectId, RunId, SessionId, TurnId};
 use crate::model::json::{Json, JsonMap, encode};
+#[cfg(test)]
+use crate::model::turn::TurnOutput;
 use crate::model::turn::{RunGrant, TurnStart};
 use crate::ports::engine::{ApiCode, ApiError, EffectReport, IntentAnswer, OutcomeAnswer};
 
 /// Most characters of an identifier.
 const ID_CHARS: usize = 512;
+
+/// Where params have objects of a closed shape inside.
+const OBJECTS: [&str; 6] =
+    ["/capabilities", "/effect", "/effect/agent", "/effect/hook", "/record", "/thrown"];
 
 /// Reads params into their closed shape.
 ///
@@ -18,6 +24,12 @@ const ID_CHARS: usize = 512;
 /// `invalid` with what is wrong.
 pub fn params<T: DeserializeOwned>(params: Json) -> Result<T, ApiError> {
     let given = if params.is_null() { Json::Object(JsonMap::new()) } else { params };
+    // serde reads a struct from a list of its members, too; the API does not.
+    let edits = given.get("transcript").and_then(Json::as_array).into_iter().flatten();
+    let objects = OBJECTS.iter().filter_map(|at| given.pointer(at)).chain(edits);
+    if objects.chain([&given]).any(Json::is_array) {
+        return Err(ApiError::new(ApiCode::Invalid, "invalid params: an object is needed, not a list"));
+    }
     serde_json::from_value(given).map_err(|e| ApiError::new(ApiCode::Invalid, format!("invalid params: {e}")))
 }
 
@@ -405,6 +417,12 @@ mod tests {
             value[key] = bad;
             assert_eq!(code(value), ApiCode::Invalid, "{key}");
         }
+        for list in
+            [json!([1, "h", "1", {}]), json!({"api": 1, "name": "h", "version": "1", "capabilities": []})]
+        {
+            assert_eq!(code(list), ApiCode::Invalid, "a list is no object");
+        }
+        assert!(params::<TurnOutput>(json!({"runId": "r", "transcript": [[0, [], 0]]})).is_err());
         assert!(params::<Lease>(Json::Null).is_ok());
         assert!(params::<Lease>(json!({"slots": 0})).is_err());
     }

@@ -22,7 +22,7 @@ use serde_json::json;
 
 use self::memory::MemoryRun;
 use self::wire::{FrameSink, Wire, WireRun};
-use crate::limits::{HARNESS_MAILBOX, HARNESS_PING_MS};
+use crate::limits::HARNESS_MAILBOX;
 use crate::messages::Observe;
 use crate::messages::harness::{
     CancelRun, Closed, DropRun, EffectResolved, GrantRefused, GrantRun, Heard, Incoming, Introduce, RunEnded,
@@ -41,7 +41,7 @@ pub struct HarnessActor {
 
 enum Channel {
     Memory { arbiter: usize, runs: HashMap<RunId, MemoryRun> },
-    Wire { wire: Wire, runs: HashMap<RunId, WireRun> },
+    Wire { wire: Box<Wire>, runs: HashMap<RunId, WireRun> },
 }
 
 impl HarnessActor {
@@ -54,7 +54,11 @@ impl HarnessActor {
     /// A harness at the other end of a connection. `peer` names it in logs.
     #[must_use]
     pub fn connected(tree: Arc<Tree>, guard: ChildGuard, sink: Box<dyn FrameSink>, peer: String) -> Self {
-        Self { tree, guard, channel: Channel::Wire { wire: Wire::new(sink, peer), runs: HashMap::new() } }
+        Self {
+            tree,
+            guard,
+            channel: Channel::Wire { wire: Box::new(Wire::new(sink, peer)), runs: HashMap::new() },
+        }
     }
 
     fn tree(&self) -> &Arc<Tree> {
@@ -151,7 +155,8 @@ impl Actor for HarnessActor {
                 ctx.run_interval(every, Self::renew_memory_runs);
             }
             Channel::Wire { .. } => {
-                ctx.run_interval(Duration::from_millis(HARNESS_PING_MS), Self::check_liveness);
+                let every = self.tree.config.harness_ping_ms.min(self.tree.config.harness_silence_ms).max(1);
+                ctx.run_interval(Duration::from_millis(every), Self::check_liveness);
             }
         }
     }
@@ -164,8 +169,10 @@ impl Drop for HarnessActor {
             let why = "its connection's actor died".to_owned();
             held.session.do_send(crate::messages::session::RunLost { run, why, before: None });
         }
+        let closing = self.tree.is_closing();
         if let Some(wire) = self.wire_mut() {
-            wire.sink.close(1011, "internal error");
+            let (code, reason) = if closing { (1001, "core is stopping") } else { (1011, "internal error") };
+            wire.sink.close(code, reason);
         }
     }
 }

@@ -5,6 +5,7 @@
 //! bounded, and a full sink ends the connection.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use actix::prelude::*;
 use serde_json::json;
@@ -15,7 +16,7 @@ use super::frame::{BadFrame, Frame};
 use super::methods::{
     self, EffectAnswer, OfRun, OutputCursor, ReleaseReason, Renewed, Welcome, WelcomeSandbox,
 };
-use crate::limits::{HARNESS_FRAME_BYTES, HARNESS_REQUESTS, HARNESS_SILENCE_MS};
+use crate::limits::{HARNESS_FRAME_BYTES, HARNESS_REQUESTS};
 use crate::messages::harness::{GrantRefused, GrantRun};
 use crate::messages::session::{
     Claimed, Intend, McpDiscovered, Output, ReadTranscript, ReleaseRun, RenewLease, Report, RunLost,
@@ -108,12 +109,10 @@ impl HarnessActor {
 
     /// Ends a connection whose peer is silent or does not read.
     pub(super) fn check_liveness(&mut self, ctx: &mut Context<Self>) {
+        let most = Duration::from_millis(self.tree().config.harness_silence_ms);
         let Some(wire) = self.wire_mut() else { return };
-        let silent = wire.last_heard.elapsed().as_millis() > u128::from(HARNESS_SILENCE_MS);
-        let stalled = wire
-            .sink
-            .stalled_since()
-            .is_some_and(|since| since.elapsed().as_millis() > u128::from(HARNESS_SILENCE_MS));
+        let silent = wire.last_heard.elapsed() > most;
+        let stalled = wire.sink.stalled_since().is_some_and(|since| since.elapsed() > most);
         if silent || stalled {
             self.end(1001, if silent { "silent for too long" } else { "does not read" }, ctx);
         }

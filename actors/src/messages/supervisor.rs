@@ -53,6 +53,8 @@ pub struct Offer {
     pub arbiter: usize,
     /// The pod sandbox whose engine must run it.
     pub pod: Option<String>,
+    /// Its last run was lost: rather another harness than the one that had it.
+    pub lost: bool,
 }
 
 /// A harness has connected; answered with its actor.

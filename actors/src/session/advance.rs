@@ -269,8 +269,8 @@ impl SessionActor {
 
     fn look_for_harness(&mut self, offered: Offered, ctx: &mut Context<Self>) {
         let (tree, beside, arbiter) = (Arc::clone(&self.tree), self.harness.clone(), self.arbiter);
-        let id = self.id.clone();
-        let placed = async move { find_harness(&tree, id, beside, arbiter).await };
+        let (id, lost) = (self.id.clone(), self.attempts > 0);
+        let placed = async move { find_harness(&tree, id, beside, arbiter, lost).await };
         ctx.spawn(wrap_future::<_, Self>(placed).map(move |placed, act, ctx| {
             let epoch = offered.held.scope.epoch;
             // The lease may have been lost, or the turn cancelled, while no harness was there.
@@ -405,6 +405,7 @@ async fn find_harness(
     session: SessionId,
     beside: Option<Addr<HarnessActor>>,
     arbiter: usize,
+    lost: bool,
 ) -> Option<Placement> {
     if let Some(harness) = beside
         && harness.connected()
@@ -416,7 +417,7 @@ async fn find_harness(
             return None;
         }
         let supervisor = tree.supervisor()?;
-        match supervisor.send(Offer { session: session.clone(), arbiter, pod: None }).await {
+        match supervisor.send(Offer { session: session.clone(), arbiter, pod: None, lost }).await {
             Ok(placed) => return placed,
             // The supervisor itself died: its successor is started within moments.
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,

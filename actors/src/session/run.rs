@@ -471,6 +471,14 @@ impl Handler<McpDiscovered> for SessionActor {
             // The pin has changed: it is read again at the next take.
             act.pin = None;
             let result = result.map_err(refused);
+            // What was discovered just now is the harness's to run in this segment already.
+            if let Ok(answer) = &result
+                && let Ok(held) = act.held(&run)
+            {
+                let found = answer["sessionTools"].as_array().into_iter().flatten();
+                let names = found.filter_map(|tool| tool["name"].as_str().map(str::to_owned));
+                Arc::make_mut(&mut held.harness_tools).extend(names);
+            }
             act.after(&run, &result, ctx);
             result
         }))

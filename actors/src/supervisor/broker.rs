@@ -2,7 +2,8 @@
 //! (spec: harness-api, section 8). Waiting is an event, never a loop.
 //!
 //! Offers are served oldest first, each by the oldest parked lease that may take it. A session goes back to the
-//! harness that ran it last while that one is connected, for as long as an offer waits; pods are apart.
+//! harness that ran it last while that one is connected, for as long as an offer waits; pods are apart. A session whose
+//! run was lost goes rather to another harness: the one that had it may hang, and answers pings all the same.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::harness::HarnessActor;
 use crate::limits::AFFINITIES;
+use crate::messages::supervisor::Offer;
 use crate::model::ids::SessionId;
 
 /// How long a session waits for the harness that ran it last before any other may take it.
@@ -46,6 +48,7 @@ struct Queued {
     session: SessionId,
     arbiter: usize,
     pod: Option<String>,
+    lost: bool,
     since: Instant,
     placed: oneshot::Sender<Placement>,
 }
@@ -102,15 +105,11 @@ impl Broker {
     }
 
     /// A segment looks for a harness. The answer comes when one takes it; it never comes once the Tenant closes.
-    pub fn offer(
-        &mut self,
-        session: SessionId,
-        arbiter: usize,
-        pod: Option<String>,
-    ) -> oneshot::Receiver<Placement> {
+    pub fn offer(&mut self, offer: Offer) -> oneshot::Receiver<Placement> {
+        let Offer { session, arbiter, pod, lost } = offer;
         let (placed, answer) = oneshot::channel();
         if !self.closed {
-            self.queue.push_back(Queued { session, arbiter, pod, since: Instant::now(), placed });
+            self.queue.push_back(Queued { session, arbiter, pod, lost, since: Instant::now(), placed });
             self.match_all();
         }
         answer
@@ -145,13 +144,17 @@ impl Broker {
         if let Some((id, harness)) = standing {
             return Some((*id, Placement { harness: harness.addr.clone(), lease: 0 }));
         }
-        let preferred = self.last.get(&queued.session).filter(|id| self.harnesses.contains_key(id)).copied();
-        let waits_for = preferred.filter(|_| queued.since.elapsed() < PREFER_FOR);
-        let eligible = |parked: &Parked| {
-            let fits = self.harnesses.get(&parked.harness).is_some_and(|h| h.pod == queued.pod);
-            fits && waits_for.is_none_or(|id| id == parked.harness)
+        let last = self.last.get(&queued.session).filter(|id| self.harnesses.contains_key(id)).copied();
+        let waits_for = last.filter(|_| !queued.lost && queued.since.elapsed() < PREFER_FOR);
+        let fits =
+            |parked: &&Parked| self.harnesses.get(&parked.harness).is_some_and(|h| h.pod == queued.pod);
+        let all = || self.parked.iter().enumerate().filter(|(_, parked)| fits(parked));
+        let at = match waits_for {
+            Some(id) => all().find(|(_, parked)| parked.harness == id),
+            None if queued.lost => all().find(|(_, p)| Some(p.harness) != last).or_else(|| all().next()),
+            None => all().next(),
         };
-        let at = self.parked.iter().position(eligible)?;
+        let (at, _) = at?;
         let parked = self.parked.remove(at)?;
         let harness = self.harnesses.get(&parked.harness)?;
         Some((parked.harness, Placement { harness: harness.addr.clone(), lease: parked.lease }))

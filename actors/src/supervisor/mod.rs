@@ -232,7 +232,7 @@ impl Handler<Offer> for TenantSupervisor {
     type Result = ResponseFuture<Option<Placement>>;
 
     fn handle(&mut self, msg: Offer, _ctx: &mut Self::Context) -> Self::Result {
-        let placed = self.broker.offer(msg.session, msg.arbiter, msg.pod);
+        let placed = self.broker.offer(msg);
         Box::pin(async move { placed.await.ok() })
     }
 }

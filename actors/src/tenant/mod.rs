@@ -20,6 +20,7 @@ use self::root::Root;
 use self::tree::Tree;
 use crate::harness::HarnessActor;
 use crate::harness::wire::FrameSink;
+use crate::limits::{HARNESS_PING_MS, HARNESS_SILENCE_MS};
 use crate::messages::session::DoCommand;
 use crate::messages::supervisor::{AttachHarness, CountHarnesses, DrainAll, ObserveAll, StartSession};
 use crate::model::canonical::manifest_hash;
@@ -122,6 +123,10 @@ pub struct TenantConfig {
     pub model_on_crash: ModelOnCrash,
     /// Where segments run.
     pub harness: HarnessMode,
+    /// Pause between two looks at a connected harness's silence.
+    pub harness_ping_ms: u64,
+    /// Silence, or frames that are not read, after which a connected harness is dropped.
+    pub harness_silence_ms: u64,
 }
 
 impl TenantConfig {
@@ -140,6 +145,8 @@ impl TenantConfig {
             arbiters: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             model_on_crash: ModelOnCrash::Repeat,
             harness: HarnessMode::InProcess,
+            harness_ping_ms: HARNESS_PING_MS,
+            harness_silence_ms: HARNESS_SILENCE_MS,
         }
     }
 }
@@ -300,6 +307,8 @@ pub enum Observed {
 pub struct TenantFigures {
     /// Sessions, running ones, effects.
     pub counts: crate::ports::store::Counts,
+    /// Where segments run.
+    pub harness_mode: HarnessMode,
     /// In-process harnesses and connected peers count alike.
     pub harnesses_connected: usize,
     /// Whether a connected harness serves workspaces.
@@ -537,6 +546,7 @@ impl Tenant {
         };
         Ok(TenantFigures {
             counts,
+            harness_mode: self.tree.config.harness,
             harnesses_connected: harnesses.0,
             harness_workspace: harnesses.1,
             accepting: !self.tree.is_closing(),

@@ -101,7 +101,6 @@ struct Run {
     calls: Arc<Mutex<HashMap<String, u32>>>,
 }
 
-#[allow(clippy::large_enum_variant)] // One a step, and never kept.
 #[allow(clippy::large_enum_variant)] // It lives for one step.
 enum Done {
     Value(Arc<Json>),

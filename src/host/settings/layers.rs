@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use nylorun_actors::model::ids::is_ulid_id;
-use nylorun_actors::tenant::ModelOnCrash;
+use nylorun_actors::tenant::{HarnessMode, ModelOnCrash};
 
 use super::{Effective, Listen, Origin, SETTINGS, Settings, SettingsError, parse_port};
+use crate::harness_api::HarnessTokens;
 use crate::telemetry::{LogFormat, check_filter};
 
 /// Values of all layers; the first one to set a key wins.
@@ -46,7 +47,8 @@ impl<'a> Layers<'a> {
                 [host_name, port_name] => {
                     let (host, port) = (self.var(host_name), self.var(port_name));
                     // The operator's listener is off until a port turns it on.
-                    let wanted = if setting.key == "listen" { host.or(port.clone()) } else { port.clone() };
+                    let off = setting.key == "operator-listen";
+                    let wanted = if off { port.clone() } else { host.or(port.clone()) };
                     if wanted.is_none() {
                         continue;
                     }
@@ -56,6 +58,7 @@ impl<'a> Layers<'a> {
                             place: (*port_name).to_owned(),
                             why,
                         })?,
+                        None if setting.key == "harness-listen" => HARNESS_PORT,
                         None => CONTAINER_PORT,
                     };
                     let origin =
@@ -141,7 +144,15 @@ impl<'a> Layers<'a> {
                 why: "the operator's port must differ from the API's".to_owned(),
             });
         }
+        let (harness, harness_listen) = self.harness(&listen, operator_listen.as_ref())?;
         let mut settings = Settings {
+            harness,
+            harness_listen,
+            harness_allowed_hosts: self.get("harness-allowed-hosts", hosts)?.unwrap_or_default(),
+            harness_tokens: self.get("harness-token", |text| {
+                HarnessTokens::from_str(text).map_err(|error| error.to_string())
+            })?,
+            harness_connections: self.number("harness-connections")?,
             database: self.database(&home)?,
             allow_non_loopback: self.get("allow-non-loopback", boolean)?.unwrap_or(false),
             allowed_hosts: self.get("allowed-hosts", hosts)?.unwrap_or_default(),
@@ -188,6 +199,34 @@ impl<'a> Layers<'a> {
         Ok(settings)
     }
 
+    /// Where runs are executed, and where harnesses connect: never on the port of another listener.
+    fn harness(
+        &self,
+        listen: &Listen,
+        operator: Option<&Listen>,
+    ) -> Result<(HarnessMode, Listen), SettingsError> {
+        let mode = self.get("harness", |text| match text {
+            "in-process" => Ok(HarnessMode::InProcess),
+            "remote" => Ok(HarnessMode::Remote),
+            other => Err(format!("`{other}` is neither `in-process` nor `remote`")),
+        })?;
+        let mode = mode.unwrap_or_default();
+        let container = self.var("NYLORUN_HARNESS_ALLOWED_HOSTS").is_some();
+        let default = if container { "0.0.0.0" } else { "127.0.0.1" };
+        let harness = self
+            .get("harness-listen", Listen::from_str)?
+            .unwrap_or_else(|| Listen { host: default.to_owned(), port: HARNESS_PORT });
+        let taken = [Some(listen), operator].into_iter().flatten().any(|other| other.port == harness.port);
+        if mode == HarnessMode::Remote && harness.port != 0 && taken {
+            let origin = self.values.get("harness-listen").map_or(&Origin::Default, |(_, origin)| origin);
+            return Err(SettingsError::Malformed {
+                place: place("harness-listen", origin),
+                why: "the harnesses' port must differ from the API's and the operator's".to_owned(),
+            });
+        }
+        Ok((mode, harness))
+    }
+
     fn database(&self, home: &Path) -> Result<PathBuf, SettingsError> {
         let Some((url, origin)) = self.values.get("database-url") else { return Ok(home.join("nylorun.db")) };
         let place = place("database-url", origin);
@@ -217,6 +256,9 @@ impl<'a> Layers<'a> {
                 let value = match setting.key {
                     "home" => settings.home.display().to_string(),
                     "listen" => settings.listen.to_string(),
+                    "harness-listen" => settings.harness_listen.to_string(),
+                    // A secret is not shown, not in part either.
+                    "harness-token" if set.is_some() => "****".to_owned(),
                     "database-url" => format!("sqlite://{}", settings.database.display()),
                     _ => set.map_or_else(|| setting.default.to_owned(), |(value, _)| mask(value)),
                 };
@@ -228,6 +270,7 @@ impl<'a> Layers<'a> {
 
 const DEFAULT_PORT: u16 = 8787;
 const CONTAINER_PORT: u16 = 4000;
+const HARNESS_PORT: u16 = 4200;
 
 fn place(key: &str, origin: &Origin) -> String {
     match origin {
