@@ -45,8 +45,8 @@ limits! {
     /// One frame of the Harness API, bytes.
     HARNESS_FRAME_BYTES: usize = 64 * 1024 * 1024, "one frame of the Harness API", "64 MiB",
         "harness/wire", "a start that is larger fails its turn; a larger frame of a peer closes its connection", "fixed";
-    /// Requests of one connection in flight, leases apart.
-    HARNESS_REQUESTS: usize = 1024, "requests of one harness in flight", "1024",
+    /// Requests of one connection in flight, and as many leases beside them.
+    HARNESS_REQUESTS: usize = 1024, "requests of one harness in flight, and as many leases", "1024",
         "harness/wire", "a further one is answered `unavailable`", "fixed";
     /// Milliseconds between two pings of a connection.
     HARNESS_PING_MS: u64 = 30_000, "pause between two pings of a harness", "30 s",
@@ -87,6 +87,9 @@ limits! {
     /// Attempts of one segment without a new recorded effect.
     ATTEMPTS_WITHOUT_PROGRESS: u32 = 5, "attempts of a segment that record nothing new", "5",
         "session", "the turn fails, and its message says so; restarts and deploys do not count", "fixed";
+    /// The same where a connection's end has cut each.
+    DROPS_WITHOUT_PROGRESS: u32 = 200, "attempts of a segment that a lost connection has cut and that record nothing new", "200",
+        "session", "the turn fails, and its message says so", "fixed";
     /// Pages of the sweeper, rows.
     SWEEP_PAGE: usize = 100, "rows of one page of the sweeper", "100",
         "sweeper", "the next page follows while the pass has time left, else the next pass resumes there", "fixed";

@@ -73,10 +73,11 @@ async fn a_first_start_makes_a_token_that_opens_the_harness_port_and_nothing_els
     assert!(output.status.success() && stdout(&output) == "done\n", "{output:?}");
 
     // A kill takes nothing: the next process offers what was not done, to the same token.
-    let turn = server.command(&["run", "assistant", "again"]).spawn().unwrap();
+    let mut turn = server.command(&["run", "assistant", "again"]).spawn().unwrap();
     let cut = peer.lease().await;
     server.kill9();
-    drop(turn);
+    let _ = turn.kill();
+    let _ = turn.wait();
     server.restart();
     let mut peer = connect(address(&server), &token).await.unwrap_or_else(|answer| panic!("{answer}"));
     let again = peer.lease().await;

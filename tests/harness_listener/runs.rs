@@ -459,6 +459,24 @@ async fn a_connection_that_flaps_100_times_loses_nothing_and_repeats_no_effect()
 }
 
 #[actix_web::test]
+async fn a_connection_that_flaps_without_progress_does_not_use_up_the_attempts_of_a_segment() {
+    let world = World::start().await;
+    let session = world.session("s-flap-idle").await;
+    let mut runs = std::collections::BTreeSet::new();
+    for _ in 0..10 {
+        let mut peer = Peer::ready(world.address).await;
+        let run = peer.lease().await;
+        // The same call each time; it never comes to its end.
+        assert!(peer.call("effect.intent", run.model("m")).await.is_ok());
+        assert!(runs.insert(run.id), "each offer is a new run");
+    }
+    let mut peer = Peer::ready(world.address).await;
+    let run = peer.lease().await;
+    peer.call("turn.completed", run.completed(0, &[])).await.unwrap();
+    world.until(&session, "completed").await;
+}
+
+#[actix_web::test]
 async fn a_core_that_stops_tells_its_runs_and_another_core_goes_on() {
     let world = World::start().await;
     let session = world.session("s-stop").await;

@@ -10,9 +10,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::HarnessActor;
-use super::memory_link::{MemoryLink, Resolved};
+use super::memory_link::MemoryLink;
+use super::resolved::Resolved;
 use crate::messages::harness::{GrantRun, RunEnded};
-use crate::messages::session::{Before, Output, ReleaseRun, RenewLease, Report, RunLost};
+use crate::messages::session::{Before, Loss, Output, ReleaseRun, RenewLease, Report, RunLost};
 use crate::model::effect::Outcome;
 use crate::model::ids::{EffectId, RunId};
 use crate::model::turn::{Abort, AbortKind};
@@ -51,7 +52,8 @@ impl Drop for RunGuard {
         if !self.ended {
             let why = "its task ended without an output".to_owned();
             let before = self.link.take_deferred();
-            self.session.do_send(RunLost { run: self.run.clone(), why, before });
+            let (run, loss) = (self.run.clone(), Loss::Attempt);
+            self.session.do_send(RunLost { run, why, loss, before });
         }
         self.harness.do_send(RunEnded { run: self.run.clone() });
     }

@@ -5,15 +5,17 @@
 //! | `mod.rs` | the actor: its runs, what core tells it |
 //! | [`memory`] | the in-process channel: runs as tasks, values by reference |
 //! | [`wire`] | the channel of another process: frames |
-//! | [`frame`], [`methods`] | the closed shapes of frames, params and results |
+//! | [`frame`], [`methods`] | the closed shapes of frames, params and results; both ends use them |
+//! | [`resolved`] | outcomes that arrive for a held run; both ends use it |
 
 pub mod frame;
 mod memory;
 mod memory_link;
 pub mod methods;
+pub mod resolved;
 pub mod wire;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +28,9 @@ use crate::limits::HARNESS_MAILBOX;
 use crate::messages::Observe;
 use crate::messages::harness::{
     CancelRun, Closed, DropRun, EffectResolved, GrantRefused, GrantRun, Heard, Incoming, Introduce, RunEnded,
+    Unplaced,
 };
+use crate::messages::session::{Loss, RunLost};
 use crate::model::Json;
 use crate::model::ids::RunId;
 use crate::supervisor::TenantSupervisor;
@@ -41,7 +45,7 @@ pub struct HarnessActor {
 
 enum Channel {
     Memory { arbiter: usize, runs: HashMap<RunId, MemoryRun> },
-    Wire { wire: Box<Wire>, runs: HashMap<RunId, WireRun> },
+    Wire { wire: Box<Wire>, runs: BTreeMap<RunId, WireRun> },
 }
 
 impl HarnessActor {
@@ -57,7 +61,7 @@ impl HarnessActor {
         Self {
             tree,
             guard,
-            channel: Channel::Wire { wire: Box::new(Wire::new(sink, peer)), runs: HashMap::new() },
+            channel: Channel::Wire { wire: Box::new(Wire::new(sink, peer)), runs: BTreeMap::new() },
         }
     }
 
@@ -135,10 +139,10 @@ impl HarnessActor {
         }
     }
 
-    fn take_wire_runs(&mut self) -> HashMap<RunId, WireRun> {
+    fn take_wire_runs(&mut self) -> BTreeMap<RunId, WireRun> {
         match &mut self.channel {
             Channel::Wire { runs, .. } => std::mem::take(runs),
-            Channel::Memory { .. } => HashMap::new(),
+            Channel::Memory { .. } => BTreeMap::new(),
         }
     }
 }
@@ -167,7 +171,7 @@ impl Drop for HarnessActor {
     fn drop(&mut self) {
         for (run, held) in self.take_wire_runs() {
             let why = "its connection's actor died".to_owned();
-            held.session.do_send(crate::messages::session::RunLost { run, why, before: None });
+            held.session.do_send(RunLost { run, why, loss: Loss::Attempt, before: None });
         }
         let closing = self.tree.is_closing();
         if let Some(wire) = self.wire_mut() {
@@ -248,6 +252,14 @@ impl Handler<Introduce> for HarnessActor {
 
     fn handle(&mut self, _msg: Introduce, _ctx: &mut Self::Context) {
         self.introduce();
+    }
+}
+
+impl Handler<Unplaced> for HarnessActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: Unplaced, _ctx: &mut Self::Context) {
+        self.park_again(msg.lease);
     }
 }
 

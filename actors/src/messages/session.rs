@@ -145,8 +145,19 @@ pub struct RunLost {
     pub run: RunId,
     /// In words, for the log.
     pub why: String,
+    /// What it says of the segment.
+    pub loss: Loss,
     /// A value that it had in hand: recorded before the run is given up.
     pub before: Option<Before>,
+}
+
+/// What the loss of a run says of its segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Its harness may have died of it: an attempt.
+    Attempt,
+    /// A connection ended, as it does when a harness restarts or a network fails: much more of that is borne.
+    Connection,
 }
 
 /// Stop working: abort what runs with `shutdown`, take nothing new, answer when the lease is given back.

@@ -10,8 +10,9 @@ use tokio::time::Instant;
 
 use super::{Advance, Held, SessionActor};
 use crate::harness::HarnessActor;
-use crate::limits::ATTEMPTS_WITHOUT_PROGRESS;
+use crate::limits::{ATTEMPTS_WITHOUT_PROGRESS, DROPS_WITHOUT_PROGRESS};
 use crate::messages::harness::{GrantRefused, GrantRun};
+use crate::messages::session::Loss;
 use crate::messages::supervisor::Offer;
 use crate::model::Json;
 use crate::model::checkpoint::Checkpoint;
@@ -131,9 +132,11 @@ impl SessionActor {
             self.give_back(epoch, ctx);
             return;
         }
-        if self.attempts >= ATTEMPTS_WITHOUT_PROGRESS {
-            let text =
-                format!("the turn was given up: {} attempts in a row recorded nothing new", self.attempts);
+        if self.attempts >= ATTEMPTS_WITHOUT_PROGRESS || self.drops >= DROPS_WITHOUT_PROGRESS {
+            let text = format!(
+                "the turn was given up: {} attempts in a row recorded nothing new",
+                self.attempts + self.drops
+            );
             self.fail_turn(&segment, &text, ctx);
             return;
         }
@@ -288,7 +291,7 @@ impl SessionActor {
     /// Hands the run over; a harness that does not take it after all is looked for again.
     fn grant(&mut self, offered: Offered, placement: Placement, ctx: &mut Context<Self>) {
         let Offered { segment, grant, start, mut held } = offered;
-        let Placement { harness, lease } = placement;
+        let (harness, lease) = (placement.harness().clone(), placement.lease());
         let run = grant.run_id.clone();
         if lease == 0 {
             self.harness = Some(harness.clone());
@@ -302,6 +305,11 @@ impl SessionActor {
         self.stop_beat(ctx);
         self.watch(ctx);
         let granted = harness.send(GrantRun { grant, start, session: ctx.address(), lease });
+        let granted = async move {
+            let taken = granted.await;
+            placement.used();
+            taken
+        };
         ctx.spawn(wrap_future::<_, Self>(granted).map(move |taken, act, ctx| match taken {
             Ok(Ok(())) => {}
             Ok(Err(GrantRefused::TooLarge { bytes })) => {
@@ -320,7 +328,7 @@ impl SessionActor {
             }
             Err(_) => {
                 act.harness = None;
-                act.lost(&run, "its harness was gone before it took the run", ctx);
+                act.lost(&run, "its harness was gone before it took the run", Loss::Connection, ctx);
             }
         }));
         if !self.draining.is_empty() {
@@ -410,7 +418,7 @@ async fn find_harness(
     if let Some(harness) = beside
         && harness.connected()
     {
-        return Some(Placement { harness, lease: 0 });
+        return Some(Placement::new(harness, 0));
     }
     loop {
         if tree.is_closing() {

@@ -9,7 +9,7 @@ use actix::prelude::*;
 use super::run::persist;
 use super::{Advance, Held, SessionActor};
 use crate::messages::harness::{CancelRun, DropRun};
-use crate::messages::session::{Before, Drain, RunLost};
+use crate::messages::session::{Before, Drain, Loss, RunLost};
 use crate::model::ids::{RunId, TurnId};
 use crate::model::turn::{Abort, AbortKind};
 use crate::rules::RunRefusal;
@@ -58,7 +58,7 @@ impl SessionActor {
             tracing::warn!(session = %self.id, run = %run, "a held run's lease lapsed: its harness does not renew it");
             self.abort_run(run, AbortKind::OwnershipLost, "the lease lapsed", ctx);
             let run = run.clone();
-            self.lost(&run, "its harness did not renew the lease", ctx);
+            self.lost(&run, "its harness did not renew the lease", Loss::Attempt, ctx);
         } else {
             held.suspected = false;
             self.watch(ctx);
@@ -144,7 +144,7 @@ impl SessionActor {
             return;
         }
         tracing::warn!(session = %self.id, run = %run, "a run did not stop in its grace and was abandoned");
-        self.lost(run, "it did not stop when it was told to", ctx);
+        self.lost(run, "it did not stop when it was told to", Loss::Attempt, ctx);
     }
 
     /// The session's turn was cancelled and committed as such: stop a run of it.
@@ -162,11 +162,18 @@ impl SessionActor {
     }
 
     /// The run is gone: mark what was in flight, release, look again.
-    pub(super) fn lost(&mut self, run: &RunId, why: &str, ctx: &mut Context<Self>) {
-        self.lost_with(run, why, None, ctx);
+    pub(super) fn lost(&mut self, run: &RunId, why: &str, loss: Loss, ctx: &mut Context<Self>) {
+        self.lost_with(run, why, loss, None, ctx);
     }
 
-    fn lost_with(&mut self, run: &RunId, why: &str, before: Option<Before>, ctx: &mut Context<Self>) {
+    fn lost_with(
+        &mut self,
+        run: &RunId,
+        why: &str,
+        loss: Loss,
+        before: Option<Before>,
+        ctx: &mut Context<Self>,
+    ) {
         let Advance::Held(held) = &mut self.state else { return };
         if held.run != *run {
             return;
@@ -185,7 +192,17 @@ impl SessionActor {
             (held.scope.clone(), PreparedValue::new(effect, value, facts.as_ref()), held.agent.clone())
         });
         self.state = Advance::Releasing { epoch };
-        self.attempts = self.attempts.saturating_add(1);
+        let count = match loss {
+            Loss::Attempt => &mut self.attempts,
+            Loss::Connection => &mut self.drops,
+        };
+        *count = count.saturating_add(1);
+        // The first one of either kind is followed at once.
+        let delay = match (loss, *count) {
+            (_, 0 | 1) => None,
+            (Loss::Attempt, n) => Some(RETRY_MS << n.min(6)),
+            (Loss::Connection, n) => Some(RETRY_MS << n.min(4)),
+        };
         let (store, id) = (self.tree.ports.store.clone(), self.id.clone());
         let (worker, model) = (self.tree.config.worker.clone(), self.tree.config.model_on_crash);
         let value = Arc::new(value);
@@ -203,24 +220,25 @@ impl SessionActor {
             })
             .await
         };
-        let releasing = wrap_future::<_, Self>(releasing).map(|result, act, _| {
-            let (recorded, lost) = result?;
-            if recorded {
-                act.made_progress();
+        let releasing = wrap_future::<_, Self>(releasing).map(move |result, act, _| match result {
+            Ok((recorded, lost)) => {
+                if recorded {
+                    act.made_progress();
+                }
+                (Ok(lost), delay.filter(|_| !recorded))
             }
-            Ok(lost)
+            Err(error) => (Err(error), delay),
         });
         ctx.spawn(releasing.map(|result, act, ctx| match result {
-            Ok(LostRun::Resume) if act.attempts <= 1 => {
+            (Ok(LostRun::Resume), None) => {
                 act.wake_again = true;
                 act.idle(ctx);
             }
-            Ok(LostRun::Resume) => {
-                let delay = RETRY_MS << act.attempts.min(6);
+            (Ok(LostRun::Resume), Some(delay)) => {
                 act.wake_later(delay, "a pause before the segment is tried again", ctx);
             }
-            Ok(LostRun::Stop) | Err(RunRefusal::OwnershipLost(_)) => act.idle(ctx),
-            Err(error) => {
+            (Ok(LostRun::Stop) | Err(RunRefusal::OwnershipLost(_)), _) => act.idle(ctx),
+            (Err(error), _) => {
                 tracing::error!(session = %act.id, %error, "a lost run could not be released; its lease lapses");
                 act.wake_again = true;
                 act.idle(ctx);
@@ -279,7 +297,7 @@ impl Handler<RunLost> for SessionActor {
     type Result = ();
 
     fn handle(&mut self, msg: RunLost, ctx: &mut Self::Context) {
-        self.lost_with(&msg.run, &msg.why, msg.before, ctx);
+        self.lost_with(&msg.run, &msg.why, msg.loss, msg.before, ctx);
     }
 }
 

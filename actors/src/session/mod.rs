@@ -52,6 +52,8 @@ pub struct SessionActor {
     wake_again: bool,
     /// Attempts of the segment in hand that recorded nothing new.
     attempts: u32,
+    /// The same of attempts that a connection's end has cut.
+    drops: u32,
     /// Failed reads and takes in a row.
     failures: u32,
     /// End of the lease as core's own beat has moved it while no harness renews.
@@ -149,6 +151,7 @@ impl SessionActor {
             state: Advance::Idle,
             wake_again: false,
             attempts,
+            drops: 0,
             failures: 0,
             renewed_until: None,
             beating: None,
@@ -249,7 +252,7 @@ impl Handler<Observe> for SessionActor {
     fn handle(&mut self, _msg: Observe, _ctx: &mut Self::Context) -> Self::Result {
         let mut state = json!({
             "state": self.state.name(), "arbiter": self.arbiter, "wakeAgain": self.wake_again,
-            "attempts": self.attempts, "transcriptEntries": self.folded.as_ref().map(|f| f.entries().len()),
+            "attempts": self.attempts, "drops": self.drops, "transcriptEntries": self.folded.as_ref().map(|f| f.entries().len()),
         });
         match &self.state {
             Advance::Held(held) => {

@@ -100,6 +100,7 @@ impl SessionActor {
 
     /// Something new is recorded: attempts and deaths before it count no more.
     pub(super) fn made_progress(&mut self) {
+        self.drops = 0;
         if self.attempts > 0 {
             self.attempts = 0;
             self.tree.forgive(&self.id);
