@@ -75,7 +75,7 @@ fn engine_codes() -> BTreeSet<String> {
 fn command_codes() -> BTreeSet<String> {
     let mut codes = BTreeSet::new();
     let is_code = |c: char| c.is_ascii_lowercase() || c == '-' || c == '_';
-    for text in code_of("src/cli").iter().chain(&code_of("src/host")) {
+    for text in ["src/cli", "src/host", "src/harness"].iter().flat_map(|folder| code_of(folder)) {
         for call in text.split("Fault::new(").skip(1) {
             let Some((_, second)) = call.split_once(',') else { continue };
             let Some(literal) = second.trim_start().strip_prefix('"') else { continue };

@@ -45,8 +45,8 @@ limits! {
     /// One frame of the Harness API, bytes.
     HARNESS_FRAME_BYTES: usize = 64 * 1024 * 1024, "one frame of the Harness API", "64 MiB",
         "harness/wire", "a start that is larger fails its turn; a larger frame of a peer closes its connection", "fixed";
-    /// Requests of one connection in flight, leases apart.
-    HARNESS_REQUESTS: usize = 1024, "requests of one harness in flight", "1024",
+    /// Requests of one connection in flight, and as many leases beside them.
+    HARNESS_REQUESTS: usize = 1024, "requests of one harness in flight, and as many leases", "1024",
         "harness/wire", "a further one is answered `unavailable`", "fixed";
     /// Milliseconds between two pings of a connection.
     HARNESS_PING_MS: u64 = 30_000, "pause between two pings of a harness", "30 s",

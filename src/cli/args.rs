@@ -53,6 +53,8 @@ impl Global {
 pub enum Command {
     /// Start the Runtime
     Serve(Serve),
+    /// Start a harness that takes runs of a core on another machine or process. It holds no store and no secrets
+    Harness(Harness),
     /// Send a message to an agent and watch the turn
     Run(Run),
     /// Register and list agent definitions
@@ -115,6 +117,58 @@ pub struct Serve {
     /// is configured, so that `nylorun run assistant hello` works at once
     #[arg(long)]
     pub sample: bool,
+}
+
+/// `harness`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+--url names core's harness listener here: ws://HOST:4200 or wss://… [NYLORUN_HARNESS_URL]. The token is read from
+--token-file, else from NYLORUN_HARNESS_TOKEN; it is never a flag, since flags are seen by other users. Each flag wins
+over its variable, that over --config FILE. A harness refuses to start while a variable of core's secrets is set.
+
+It ends in order on SIGTERM: its runs go to other harnesses. Exit codes: 0 stopped, 2 a setting is missing, malformed or
+forbidden, 98 the health port is in use.")]
+pub struct Harness {
+    /// Settings file, with the names of these flags as keys
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// File with the token, read again for each connection [NYLORUN_HARNESS_TOKEN_FILE]
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Runs at once [NYLORUN_HARNESS_MAX_RUNS, default: 256]
+    #[arg(long, value_name = "N")]
+    pub max_runs: Option<String>,
+    /// Port of GET /health on 127.0.0.1; 0 picks a free one [NYLORUN_HARNESS_HEALTH_PORT, default: 4300]
+    #[arg(long, value_name = "PORT")]
+    pub health_port: Option<String>,
+    /// Log format: text or json [default: text on a terminal]
+    #[arg(long, value_name = "FORMAT")]
+    pub log: Option<String>,
+    /// Which log lines are written
+    #[arg(long, value_name = "FILTER")]
+    pub log_filter: Option<String>,
+    /// Show the effective settings and where each came from, and do nothing else
+    #[arg(long)]
+    pub show_config: bool,
+}
+
+impl Harness {
+    /// As `(key, value)` pairs, with the URL.
+    #[must_use]
+    pub fn pairs(&self, url: Option<&String>) -> Vec<(&'static str, String)> {
+        let text = |key: &'static str, value: Option<&String>| value.map(|value| (key, value.clone()));
+        [
+            text("url", url),
+            self.token_file.as_ref().map(|path| ("token-file", path.display().to_string())),
+            text("max-runs", self.max_runs.as_ref()),
+            text("health-port", self.health_port.as_ref()),
+            text("log", self.log.as_ref()),
+            text("log-filter", self.log_filter.as_ref()),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
 }
 
 /// Settings as flags. Each wins over its variable and over the settings file.

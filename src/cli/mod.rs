@@ -23,7 +23,8 @@ use self::args::{Cli, Command, Global};
 use self::client::Client;
 use self::fault::{Fault, exit};
 use self::out::Out;
-use crate::host::settings::Settings;
+use crate::harness::settings::HarnessSettings;
+use crate::host::settings::{Effective, Settings};
 
 /// The program.
 #[must_use]
@@ -47,7 +48,8 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Fault> {
     let global = &cli.global;
     match &cli.command {
         Command::Serve(serve) => crate::host::serve::serve(load(&serve.settings, global)?, serve.sample, out),
-        Command::Config(settings) => config(&load(settings, global)?, out).map(done),
+        Command::Harness(flags) => harness(flags, global, out),
+        Command::Config(settings) => config(load(settings, global)?.effective(), out).map(done),
         Command::Openapi { operator } => openapi(*operator, out).map(done),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -126,20 +128,28 @@ fn load(flags: &args::Settings, global: &Global) -> Result<Settings, Fault> {
     Ok(Settings::load(&pairs, flags.config.as_deref(), &|name| std::env::var(name).ok())?)
 }
 
-fn config(settings: &Settings, out: &Out) -> Result<(), Fault> {
+fn harness(flags: &args::Harness, global: &Global, out: &Out) -> Result<u8, Fault> {
+    // A variable that is no text cannot be one of ours.
+    let vars = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let pairs = flags.pairs(global.url.as_ref());
+    let settings = HarnessSettings::load(&pairs, flags.config.as_deref(), &vars.collect())?;
+    if flags.show_config {
+        return config(settings.effective(), out).map(done);
+    }
+    crate::harness::harness(settings, out)
+}
+
+fn config(effective: &[Effective], out: &Out) -> Result<(), Fault> {
     if out.is_json() {
-        let rows: serde_json::Map<String, Json> = settings
-            .effective()
+        let rows: serde_json::Map<String, Json> = effective
             .iter()
             .map(|row| (row.key.to_owned(), json!({ "value": row.value, "origin": row.origin })))
             .collect();
         return out.json(&json!({ "settings": rows }));
     }
-    let rows: Vec<Vec<String>> = settings
-        .effective()
-        .iter()
-        .map(|row| vec![row.key.to_owned(), row.value.clone(), row.origin.clone()])
-        .collect();
+    let rows: Vec<Vec<String>> =
+        effective.iter().map(|row| vec![row.key.to_owned(), row.value.clone(), row.origin.clone()]).collect();
     out.table(&["SETTING", "VALUE", "ORIGIN"], &rows)
 }
 

@@ -350,13 +350,14 @@ enum Ended {
     Asked,
 }
 
-struct Signals {
+/// SIGINT and SIGTERM.
+pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Signals {
-    fn install() -> Result<Self, Fault> {
+    pub(crate) fn install() -> Result<Self, Fault> {
         let install =
             |kind| signal(kind).map_err(|error| Fault::new(exit::FAILED, "signals", error.to_string()));
         Ok(Self {
@@ -366,7 +367,7 @@ impl Signals {
     }
 
     /// The next signal's name.
-    async fn first(&mut self) -> &'static str {
+    pub(crate) async fn first(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",

@@ -15,6 +15,7 @@ use nylorun_actors::tenant::{HarnessMode, ModelOnCrash};
 use serde::Serialize;
 
 use self::layers::Layers;
+pub(crate) use self::layers::file_text;
 use crate::harness_api::HarnessTokens;
 use crate::telemetry::LogFormat;
 

@@ -10,7 +10,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::HarnessActor;
-use super::memory_link::{MemoryLink, Resolved};
+use super::memory_link::MemoryLink;
+use super::resolved::Resolved;
 use crate::messages::harness::{GrantRun, RunEnded};
 use crate::messages::session::{Loss, Output, ReleaseRun, RenewLease, RunLost};
 use crate::model::effect::Outcome;

@@ -1,7 +1,5 @@
 //! The in-memory channel: an engine's requests become messages to the session's actor, values travel by reference.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -9,8 +7,8 @@ use actix::prelude::*;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use serde_json::json;
-use tokio::sync::Notify;
 
+use super::resolved::Resolved;
 use crate::messages::session::{Intend, ReadTranscript, Report};
 use crate::model::effect::{EffectIntent, Outcome};
 use crate::model::ids::{EffectId, RunId, SessionId, TurnId};
@@ -22,31 +20,6 @@ use crate::ports::engine::{
 };
 use crate::session::SessionActor;
 use crate::tenant::feeds::Feeds;
-
-/// Outcomes of pending effects that arrived for a run, whether or not somebody waits for them yet.
-#[derive(Default)]
-pub struct Resolved {
-    outcomes: RefCell<HashMap<EffectId, Outcome>>,
-    arrived: Notify,
-}
-
-impl Resolved {
-    /// An outcome has arrived. Duplicates are harmless.
-    pub fn put(&self, effect: EffectId, outcome: Outcome) {
-        self.outcomes.borrow_mut().insert(effect, outcome);
-        self.arrived.notify_waiters();
-    }
-
-    async fn get(&self, effect: &EffectId) -> Outcome {
-        loop {
-            let arrived = self.arrived.notified();
-            if let Some(outcome) = self.outcomes.borrow().get(effect) {
-                return outcome.clone();
-            }
-            arrived.await;
-        }
-    }
-}
 
 /// One run's channel.
 pub struct MemoryLink {

@@ -1,14 +1,15 @@
 //! Params and results of the Harness API's methods, closed (spec: harness-api, section 7).
 
+use std::sync::Arc;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::model::effect::{EffectIntent, Outcome};
 use crate::model::ids::{EffectId, RunId, SessionId, TurnId};
 use crate::model::json::{Json, JsonMap, encode};
-#[cfg(test)]
-use crate::model::turn::TurnOutput;
-use crate::model::turn::{RunGrant, TurnStart};
+use crate::model::transcript::Entry;
+use crate::model::turn::{OutputStatus, RunGrant, TurnOutput, TurnStart};
 use crate::ports::engine::{ApiCode, ApiError, EffectReport, IntentAnswer, OutcomeAnswer};
 
 /// Most characters of an identifier.
@@ -266,9 +267,64 @@ pub fn outcome(params: Json) -> Result<(RunId, EffectId, EffectReport), ApiError
     Ok((run.into(), effect.into(), report))
 }
 
+/// `effect.outcome` as sent.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reported {
+    /// Which run.
+    pub run_id: RunId,
+    /// Which effect.
+    pub effect_id: EffectId,
+    /// What it came to; null is a value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<Arc<Json>>,
+    /// Or why it came to nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl Reported {
+    /// A report of an effect of a run.
+    #[must_use]
+    pub fn new(run_id: RunId, effect_id: EffectId, report: EffectReport) -> Self {
+        let (value, error) = match report {
+            EffectReport::Value(value) => (Some(value), None),
+            EffectReport::Error(error) => (None, Some(error)),
+        };
+        Self { run_id, effect_id, value, error }
+    }
+}
+
+/// Answer to `transcript.read` as read.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Transcript {
+    /// Where it stands.
+    pub cursor: i64,
+    /// All of it.
+    pub entries: Vec<Entry>,
+}
+
+/// Answer of a method that has nothing to say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
+
+/// The method that an output is sent with (spec: harness-api, section 13.1).
+#[must_use]
+pub fn output_method(output: &TurnOutput) -> &'static str {
+    match output.status {
+        Some(OutputStatus::Completed) => "turn.completed",
+        Some(OutputStatus::Paused) => "turn.paused",
+        Some(OutputStatus::Yielded) => "checkpoint",
+        Some(OutputStatus::Waiting | OutputStatus::Uncertain) => "turn.waiting",
+        Some(OutputStatus::Failed | OutputStatus::Cancelled) | None => "turn.failed",
+    }
+}
+
 /// `transcript.read`'s answer as text, without copying the entries into one value.
 #[must_use]
-pub fn transcript_text(cursor: i64, entries: &[crate::model::transcript::Entry]) -> String {
+pub fn transcript_text(cursor: i64, entries: &[Entry]) -> String {
     let mut out = format!(r#"{{"cursor":{cursor},"entries":["#);
     for (n, entry) in entries.iter().enumerate() {
         if n > 0 {
@@ -425,6 +481,19 @@ mod tests {
         assert!(params::<TurnOutput>(json!({"runId": "r", "transcript": [[0, [], 0]]})).is_err());
         assert!(params::<Lease>(Json::Null).is_ok());
         assert!(params::<Lease>(json!({"slots": 0})).is_err());
+    }
+
+    #[test]
+    fn what_a_harness_reports_is_read_as_it_was_meant() {
+        for report in [
+            EffectReport::Value(json!(null).into()),
+            EffectReport::Value(json!({"a": 1}).into()),
+            EffectReport::Error("cut off".into()),
+        ] {
+            let sent = encode(&Reported::new("r".into(), "e".into(), report.clone()));
+            let read = crate::model::json::parse(sent.as_bytes()).unwrap();
+            assert_eq!(outcome(read), Ok(("r".into(), "e".into(), report)));
+        }
     }
 
     #[test]

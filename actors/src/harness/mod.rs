@@ -5,15 +5,17 @@
 //! | `mod.rs` | the actor: its runs, what core tells it |
 //! | [`memory`] | the in-process channel: runs as tasks, values by reference |
 //! | [`wire`] | the channel of another process: frames |
-//! | [`frame`], [`methods`] | the closed shapes of frames, params and results |
+//! | [`frame`], [`methods`] | the closed shapes of frames, params and results; both ends use them |
+//! | [`resolved`] | outcomes that arrive for a held run; both ends use it |
 
 pub mod frame;
 mod memory;
 mod memory_link;
 pub mod methods;
+pub mod resolved;
 pub mod wire;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +28,7 @@ use crate::limits::HARNESS_MAILBOX;
 use crate::messages::Observe;
 use crate::messages::harness::{
     CancelRun, Closed, DropRun, EffectResolved, GrantRefused, GrantRun, Heard, Incoming, Introduce, RunEnded,
+    Unplaced,
 };
 use crate::messages::session::{Loss, RunLost};
 use crate::model::Json;
@@ -42,7 +45,7 @@ pub struct HarnessActor {
 
 enum Channel {
     Memory { arbiter: usize, runs: HashMap<RunId, MemoryRun> },
-    Wire { wire: Box<Wire>, runs: HashMap<RunId, WireRun> },
+    Wire { wire: Box<Wire>, runs: BTreeMap<RunId, WireRun> },
 }
 
 impl HarnessActor {
@@ -58,7 +61,7 @@ impl HarnessActor {
         Self {
             tree,
             guard,
-            channel: Channel::Wire { wire: Box::new(Wire::new(sink, peer)), runs: HashMap::new() },
+            channel: Channel::Wire { wire: Box::new(Wire::new(sink, peer)), runs: BTreeMap::new() },
         }
     }
 
@@ -136,10 +139,10 @@ impl HarnessActor {
         }
     }
 
-    fn take_wire_runs(&mut self) -> HashMap<RunId, WireRun> {
+    fn take_wire_runs(&mut self) -> BTreeMap<RunId, WireRun> {
         match &mut self.channel {
             Channel::Wire { runs, .. } => std::mem::take(runs),
-            Channel::Memory { .. } => HashMap::new(),
+            Channel::Memory { .. } => BTreeMap::new(),
         }
     }
 }
@@ -249,6 +252,14 @@ impl Handler<Introduce> for HarnessActor {
 
     fn handle(&mut self, _msg: Introduce, _ctx: &mut Self::Context) {
         self.introduce();
+    }
+}
+
+impl Handler<Unplaced> for HarnessActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: Unplaced, _ctx: &mut Self::Context) {
+        self.park_again(msg.lease);
     }
 }
 

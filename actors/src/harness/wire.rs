@@ -4,7 +4,7 @@
 //! through a [`FrameSink`]. Nothing here waits for the peer: what it does not read piles up at the sink, which is
 //! bounded, and a full sink ends the connection.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use actix::prelude::*;
@@ -54,7 +54,7 @@ pub(super) struct Wire {
     pub(super) peer: String,
     hello: Option<methods::Hello>,
     serving: HashMap<u64, SpawnHandle>,
-    parked: HashSet<u64>,
+    parked: BTreeSet<u64>,
     last_heard: Instant,
     closing: bool,
 }
@@ -75,7 +75,7 @@ impl Wire {
             peer,
             hello: None,
             serving: HashMap::new(),
-            parked: HashSet::new(),
+            parked: BTreeSet::new(),
             last_heard: Instant::now(),
             closing: false,
         }
@@ -286,10 +286,21 @@ impl HarnessActor {
         let _: methods::Lease = methods::params(params)?;
         let harness = self.generation();
         if let Some(wire) = self.wire_mut() {
+            if wire.parked.len() >= HARNESS_REQUESTS {
+                return Err(ApiError::new(ApiCode::Unavailable, "too many leases are parked"));
+            }
             wire.parked.insert(id);
         }
         self.tell_supervisor(ParkLease { harness, lease: id });
         Ok(())
+    }
+
+    /// The broker no longer has this lease.
+    pub(super) fn park_again(&mut self, lease: u64) {
+        let harness = self.generation();
+        if self.wire_mut().is_some_and(|wire| wire.parked.contains(&lease)) {
+            self.tell_supervisor(ParkLease { harness, lease });
+        }
     }
 
     /// A segment for a parked lease: its request is answered with the run.

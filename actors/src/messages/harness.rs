@@ -40,6 +40,14 @@ pub enum GrantRefused {
 #[rtype(result = "()")]
 pub struct Introduce;
 
+/// A lease was to be used and was not: it is parked again, unless its peer took it back meanwhile.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Unplaced {
+    /// The lease request's number.
+    pub lease: u64,
+}
+
 /// Text from a connection's socket.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]

@@ -291,7 +291,7 @@ impl SessionActor {
     /// Hands the run over; a harness that does not take it after all is looked for again.
     fn grant(&mut self, offered: Offered, placement: Placement, ctx: &mut Context<Self>) {
         let Offered { segment, grant, start, mut held } = offered;
-        let Placement { harness, lease } = placement;
+        let (harness, lease) = (placement.harness().clone(), placement.lease());
         let run = grant.run_id.clone();
         if lease == 0 {
             self.harness = Some(harness.clone());
@@ -305,6 +305,11 @@ impl SessionActor {
         self.stop_beat(ctx);
         self.watch(ctx);
         let granted = harness.send(GrantRun { grant, start, session: ctx.address(), lease });
+        let granted = async move {
+            let taken = granted.await;
+            placement.used();
+            taken
+        };
         ctx.spawn(wrap_future::<_, Self>(granted).map(move |taken, act, ctx| match taken {
             Ok(Ok(())) => {}
             Ok(Err(GrantRefused::TooLarge { bytes })) => {
@@ -413,7 +418,7 @@ async fn find_harness(
     if let Some(harness) = beside
         && harness.connected()
     {
-        return Some(Placement { harness, lease: 0 });
+        return Some(Placement::new(harness, 0));
     }
     loop {
         if tree.is_closing() {

@@ -5,7 +5,7 @@
 //! harness that ran it last while that one is connected, for as long as an offer waits; pods are apart. A session whose
 //! run was lost goes rather to another harness: the one that had it may hang, and answers pings all the same.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 use actix::Addr;
@@ -14,19 +14,55 @@ use tokio::time::Instant;
 
 use crate::harness::HarnessActor;
 use crate::limits::AFFINITIES;
+use crate::messages::harness::Unplaced;
 use crate::messages::supervisor::Offer;
 use crate::model::ids::SessionId;
 
 /// How long a session waits for the harness that ran it last before any other may take it.
 pub const PREFER_FOR: Duration = Duration::from_secs(10);
 
-/// A harness that takes a run, and the lease it takes it with (0: its standing one, as in memory).
-#[derive(Clone, Debug)]
+/// A harness that takes a run, and the lease it takes it with (0: its standing one, as in memory). Dropped before the
+/// run was handed over, it tells the harness, so that its lease is parked again: the session may have died or been
+/// cancelled meanwhile, or this supervisor.
+#[derive(Debug)]
 pub struct Placement {
+    harness: Addr<HarnessActor>,
+    lease: u64,
+    used: bool,
+}
+
+impl Placement {
+    /// A place.
+    #[must_use]
+    pub fn new(harness: Addr<HarnessActor>, lease: u64) -> Self {
+        Self { harness, lease, used: false }
+    }
+
     /// The harness.
-    pub harness: Addr<HarnessActor>,
+    #[must_use]
+    pub fn harness(&self) -> &Addr<HarnessActor> {
+        &self.harness
+    }
+
     /// Its lease request's number.
-    pub lease: u64,
+    #[must_use]
+    pub fn lease(&self) -> u64 {
+        self.lease
+    }
+
+    /// The harness has answered: the lease is used up, or is known to be.
+    pub fn used(mut self) {
+        self.used = true;
+    }
+}
+
+impl Drop for Placement {
+    fn drop(&mut self) {
+        if !self.used && self.lease != 0 {
+            // One for each lease: bounded by how many a connection may park.
+            self.harness.do_send(Unplaced { lease: self.lease });
+        }
+    }
 }
 
 /// A connected harness.
@@ -56,7 +92,7 @@ struct Queued {
 /// The broker of one Tenant.
 #[derive(Default)]
 pub struct Broker {
-    harnesses: HashMap<u64, Attached>,
+    harnesses: BTreeMap<u64, Attached>,
     parked: VecDeque<Parked>,
     queue: VecDeque<Queued>,
     last: HashMap<SessionId, u64>,
@@ -128,7 +164,7 @@ impl Broker {
                         self.last.clear();
                     }
                     self.last.insert(queued.session.clone(), id);
-                    // The session may stop waiting this very moment; its lease is then parked again by its harness.
+                    // The session may stop waiting this very moment: the placement is dropped then.
                     let _ = queued.placed.send(placement);
                 }
                 None => self.queue.push_back(queued),
@@ -142,7 +178,7 @@ impl Broker {
             .iter()
             .find(|(_, h)| h.standing == Some(queued.arbiter) && h.pod == queued.pod && h.addr.connected());
         if let Some((id, harness)) = standing {
-            return Some((*id, Placement { harness: harness.addr.clone(), lease: 0 }));
+            return Some((*id, Placement::new(harness.addr.clone(), 0)));
         }
         let last = self.last.get(&queued.session).filter(|id| self.harnesses.contains_key(id)).copied();
         let waits_for = last.filter(|_| !queued.lost && queued.since.elapsed() < PREFER_FOR);
@@ -157,7 +193,7 @@ impl Broker {
         let (at, _) = at?;
         let parked = self.parked.remove(at)?;
         let harness = self.harnesses.get(&parked.harness)?;
-        Some((parked.harness, Placement { harness: harness.addr.clone(), lease: parked.lease }))
+        Some((parked.harness, Placement::new(harness.addr.clone(), parked.lease)))
     }
 
     /// The Tenant closes: every waiting offer ends without a harness.

@@ -1,6 +1,6 @@
 //! What the actors of one tree share: ports, configuration, the directory of sessions, the current supervisor.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -45,7 +45,7 @@ pub struct Children {
     /// The in-process harness of each arbiter.
     pub harnesses: Vec<Option<(u64, Addr<HarnessActor>)>>,
     /// Harnesses that have connected, by generation, with the pod that each hosts.
-    pub connections: HashMap<u64, (Addr<HarnessActor>, Option<String>)>,
+    pub connections: BTreeMap<u64, (Addr<HarnessActor>, Option<String>)>,
     /// The sweeper.
     pub sweeper: Option<(u64, Addr<Sweeper>)>,
 }
@@ -105,7 +105,10 @@ impl Tree {
     #[must_use]
     pub fn sessions(&self) -> Vec<(SessionId, Addr<SessionActor>)> {
         let directory = self.directory.read().unwrap_or_else(PoisonError::into_inner);
-        directory.iter().map(|(id, e)| (id.clone(), e.addr.clone())).collect()
+        let mut all: Vec<_> = directory.iter().map(|(id, e)| (id.clone(), e.addr.clone())).collect();
+        // In an order, so that a simulation that is run again does the same.
+        all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        all
     }
 
     /// Enters a session's actor.

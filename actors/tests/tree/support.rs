@@ -1,4 +1,5 @@
-//! A world for one test: store, clock, engine, Tenant.
+//! A world for one test: store, clock, engine, Tenant. The root crate's tests of its harness use it too.
+#![allow(dead_code)] // Each of them uses its part.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,7 +15,9 @@ use nylorun_actors::ports::Engine;
 use nylorun_actors::ports::store::StoreError;
 use nylorun_actors::rules::Refusal;
 use nylorun_actors::supervisor::PanicChild;
-use nylorun_actors::tenant::{OpenSession, PutAgent, Reach, SessionView, Tenant, TenantConfig, TenantPorts};
+use nylorun_actors::tenant::{
+    HarnessMode, OpenSession, PutAgent, Reach, SessionView, Tenant, TenantConfig, TenantPorts,
+};
 use nylorun_actors::testing::virtual_time::VirtualClock;
 use nylorun_actors::testing::{MemoryStore, SeededEntropy};
 use serde_json::json;
@@ -32,6 +35,7 @@ pub struct World {
     pub store: Arc<MemoryStore>,
     pub clock: Arc<VirtualClock>,
     entropy: Arc<SeededEntropy>,
+    mode: HarnessMode,
     processes: u32,
 }
 
@@ -41,11 +45,16 @@ impl World {
     }
 
     pub async fn seeded(engine: Arc<dyn Engine>, seed: u64) -> Self {
+        Self::in_mode(engine, seed, HarnessMode::InProcess).await
+    }
+
+    /// A world whose segments run where `mode` says.
+    pub async fn in_mode(engine: Arc<dyn Engine>, seed: u64, mode: HarnessMode) -> Self {
         let clock = Arc::new(VirtualClock::new());
         let entropy = Arc::new(SeededEntropy::new(seed));
         let store = MemoryStore::new(clock.clone(), entropy.clone());
-        let tenant = start(&store, &clock, &entropy, engine, "worker-1").await;
-        let world = Self { tenant, store, clock, entropy, processes: 1 };
+        let tenant = start(&store, &clock, &entropy, engine, mode, "worker-1").await;
+        let world = Self { tenant, store, clock, entropy, mode, processes: 1 };
         world.register().await;
         world
     }
@@ -57,7 +66,7 @@ impl World {
         self.store = self.store.reopen();
         self.processes += 1;
         let worker = format!("worker-{}", self.processes);
-        self.tenant = start(&self.store, &self.clock, &self.entropy, engine, &worker).await;
+        self.tenant = start(&self.store, &self.clock, &self.entropy, engine, self.mode, &worker).await;
     }
 
     /// The process stops in order and the next one opens the same store.
@@ -65,7 +74,7 @@ impl World {
         self.tenant.stop().await;
         self.processes += 1;
         let worker = format!("worker-{}", self.processes);
-        self.tenant = start(&self.store, &self.clock, &self.entropy, engine, &worker).await;
+        self.tenant = start(&self.store, &self.clock, &self.entropy, engine, self.mode, &worker).await;
     }
 
     async fn register(&self) {
@@ -159,10 +168,12 @@ async fn start(
     clock: &Arc<VirtualClock>,
     entropy: &Arc<SeededEntropy>,
     engine: Arc<dyn Engine>,
+    mode: HarnessMode,
     worker: &str,
 ) -> Tenant {
     let mut config = TenantConfig::new(WorkerId::from(worker));
     config.arbiters = 0;
+    config.harness = mode;
     let ports = TenantPorts { store: store.handle(), clock: clock.clone(), entropy: entropy.clone(), engine };
     Tenant::start(config, ports).await.unwrap()
 }

@@ -281,7 +281,8 @@ fn place(key: &str, origin: &Origin) -> String {
     }
 }
 
-fn file_text(value: &toml::Value) -> Option<String> {
+/// A value of a settings file as text.
+pub(crate) fn file_text(value: &toml::Value) -> Option<String> {
     match value {
         toml::Value::String(text) => Some(text.clone()),
         toml::Value::Integer(number) => Some(number.to_string()),

@@ -1,0 +1,112 @@
+//! How an engine speaks to core from another process: its requests become frames of the run's connection
+//! (spec: harness-api, sections 7, 11 and 12).
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use nylorun_actors::harness::methods::{self, EffectAnswer, Intent, OfRun, Reported, Transcript};
+use nylorun_actors::harness::resolved::Resolved;
+use nylorun_actors::model::effect::{EffectIntent, EffectKind, Outcome};
+use nylorun_actors::model::ids::{EffectId, RunId};
+use nylorun_actors::model::transcript::Entry;
+use nylorun_actors::ports::engine::{
+    AbortSignal, ApiCode, ApiError, EffectReport, IntentAnswer, OutcomeAnswer, Preview, RunLink,
+};
+
+use super::channel::Channel;
+
+/// One run's link.
+pub(super) struct WireLink {
+    pub(super) channel: Channel,
+    pub(super) run: RunId,
+    /// Where the start says that the transcript stands.
+    pub(super) cursor: i64,
+    pub(super) abort: AbortSignal,
+    pub(super) resolved: Rc<Resolved>,
+}
+
+fn invalid(message: &str) -> ApiError {
+    ApiError::new(ApiCode::Invalid, message)
+}
+
+/// What core would refuse is not sent.
+fn check(intent: &Intent) -> Result<(), ApiError> {
+    let effect = &intent.effect;
+    methods::ids(&[
+        ("runId", intent.run_id.as_str()),
+        ("effectId", effect.effect_id.as_str()),
+        ("sessionId", effect.session_id.as_str()),
+        ("turnId", effect.turn_id.as_str()),
+        ("agentId", effect.agent_id.as_str()),
+    ])?;
+    if methods::is_hash(&intent.request_hash) {
+        Ok(())
+    } else {
+        Err(invalid("invalid params: requestHash is 64 lowercase hex characters"))
+    }
+}
+
+impl RunLink for WireLink {
+    fn intent(
+        &self,
+        mut effect: EffectIntent,
+        request_hash: String,
+    ) -> LocalBoxFuture<'static, Result<IntentAnswer, ApiError>> {
+        if effect.kind == EffectKind::Model {
+            // The prompt never leaves this process; its hash does.
+            effect.input = None;
+        }
+        let (channel, run_id) = (self.channel.clone(), self.run.clone());
+        async move {
+            let intent = Intent { run_id, effect, request_hash };
+            check(&intent)?;
+            let answer: EffectAnswer = channel.request("effect.intent", &intent).await?;
+            Ok(answer.into_intent())
+        }
+        .boxed_local()
+    }
+
+    fn outcome(
+        &self,
+        effect: EffectId,
+        report: EffectReport,
+    ) -> LocalBoxFuture<'static, Result<OutcomeAnswer, ApiError>> {
+        let (channel, run) = (self.channel.clone(), self.run.clone());
+        async move {
+            methods::ids(&[("effectId", effect.as_str())])?;
+            let reported = Reported::new(run, effect, report);
+            let answer: EffectAnswer = channel.request("effect.outcome", &reported).await?;
+            answer.into_outcome().ok_or_else(|| invalid("invalid result: no answer to an outcome"))
+        }
+        .boxed_local()
+    }
+
+    fn transcript(&self) -> LocalBoxFuture<'static, Result<Arc<Vec<Entry>>, ApiError>> {
+        let (channel, run_id, cursor) = (self.channel.clone(), self.run.clone(), self.cursor);
+        async move {
+            let read: Transcript = channel.request("transcript.read", &OfRun { run_id }).await?;
+            if read.cursor != cursor {
+                // It would be kept under a cursor that it does not belong to.
+                return Err(invalid(
+                    "invalid result: the transcript is not the one that the run starts with",
+                ));
+            }
+            Ok(Arc::new(read.entries))
+        }
+        .boxed_local()
+    }
+
+    fn resolved(&self, effect: EffectId) -> LocalBoxFuture<'static, Outcome> {
+        let board = Rc::clone(&self.resolved);
+        async move { board.get(&effect).await }.boxed_local()
+    }
+
+    /// The Harness API has no place for previews.
+    fn preview(&self, _: Preview) {}
+
+    fn abort(&self) -> AbortSignal {
+        self.abort.clone()
+    }
+}
