@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use diesel::prelude::*;
 use nylorun_actors::model::Micros;
-use nylorun_actors::model::ids::{SessionId, TenantId};
+use nylorun_actors::model::ids::{SessionId, TenantId, TurnId, WorkerId};
 use nylorun_actors::ports::store::{Committed, StoreResult};
 use nylorun_actors::ports::{Clock, Entropy, StoreError};
 
 use super::error::store_error;
 use super::hot::{Hot, HotSessions};
-use super::prepared::{Words, prepared};
+use super::prepared::{Words, change, prepared};
 use super::rows;
 use super::schema::{events, logs, sessions};
 
@@ -117,6 +117,34 @@ impl<'a> Access<'a> {
         self.failure.clone()
     }
 
+    /// Writes the heads that the transaction has changed so far. At its end, and before a query over all sessions.
+    pub fn flush(&mut self) -> StoreResult<()> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        for (no, head) in writer.take_dirty() {
+            self.write(|c| {
+                change!(
+                    c,
+                    sessions::table,
+                    sessions::no.eq(no),
+                    (
+                        sessions::status.eq(head.status.as_str()),
+                        sessions::active_turn_id.eq(head.active_turn_id.as_ref().map(TurnId::as_str)),
+                        sessions::last_turn_id.eq(head.last_turn_id.as_ref().map(TurnId::as_str)),
+                        sessions::owner.eq(head.owner.as_ref().map(WorkerId::as_str)),
+                        sessions::epoch.eq(head.epoch),
+                        sessions::owner_expires_at.eq(head.owner_expires_at.map(|at| at.0)),
+                    )
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The writer's memory, if this is the writer.
+    pub fn memory(&mut self) -> Option<&mut HotSessions> {
+        self.writer.as_deref_mut()
+    }
+
     /// The writer's memory of sessions.
     pub fn hot(&mut self) -> StoreResult<&mut HotSessions> {
         self.writer.as_deref_mut().ok_or_else(|| StoreError::ReadOnly(NO_WRITER.to_owned()))
@@ -133,7 +161,7 @@ impl<'a> Access<'a> {
         })?;
         row.map(|row| {
             let (no, attempts) = (row.no, rows::count(row.attempts));
-            Ok(Hot { no, attempts, head: row.head()?, next_seq: None })
+            Ok(Hot { no, attempts, head: row.head()?, next_seq: None, doc: None, pin: None, dirty: false })
         })
         .transpose()
     }

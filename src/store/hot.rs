@@ -5,11 +5,15 @@
 
 use std::collections::HashMap;
 
-use nylorun_actors::model::ids::SessionId;
-use nylorun_actors::model::session::SessionHead;
+use nylorun_actors::model::ids::{EffectId, SessionId};
+use nylorun_actors::model::session::{SessionDoc, SessionHead, SessionPin};
+use nylorun_actors::ports::store::EffectRow;
 
 /// Sessions remembered before everything is forgotten.
 pub(crate) const KEPT: usize = 8192;
+
+/// Documents larger than this are read when they are needed, bytes of text.
+const SMALL: usize = 16 * 1024;
 
 /// One session.
 #[derive(Debug)]
@@ -22,6 +26,26 @@ pub(super) struct Hot {
     pub attempts: u32,
     /// Next `seq` of its record, once it was needed.
     pub next_seq: Option<i64>,
+    /// Its turn's documents, when they are known and small.
+    pub doc: Option<SessionDoc>,
+    /// What it was opened with, when it is known and small.
+    pub pin: Option<SessionPin>,
+    /// The head is newer than its row: the transaction's end writes it once, however often it changed.
+    pub dirty: bool,
+}
+
+/// Documents worth keeping.
+pub(super) fn small_doc(doc: &SessionDoc) -> Option<SessionDoc> {
+    let texts = [&doc.checkpoint, &doc.state, &doc.turn_start_state, &doc.waits, &doc.last_output];
+    let size: usize = texts.iter().filter_map(|t| t.as_ref()).map(|t| t.as_str().len()).sum();
+    (size <= SMALL).then(|| doc.clone())
+}
+
+/// A pin worth keeping.
+pub(super) fn small_pin(pin: &SessionPin) -> Option<SessionPin> {
+    let texts = [&pin.info, &pin.mcp_snapshot, &pin.mcp_diagnostics, &pin.sandbox, &pin.plugin_roots];
+    let size: usize = texts.iter().filter_map(|t| t.as_ref()).map(|t| t.as_str().len()).sum();
+    (size + pin.creation.len() <= SMALL).then(|| pin.clone())
 }
 
 /// The sessions, and what the transaction at hand changed.
@@ -30,6 +54,11 @@ pub(super) struct HotSessions {
     sessions: HashMap<SessionId, Hot>,
     touched: Vec<SessionId>,
     all_touched: bool,
+    /// Effects that somebody still has to report.
+    effects: HashMap<EffectId, EffectRow>,
+    touched_effects: Vec<EffectId>,
+    settings: HashMap<String, Option<String>>,
+    settings_touched: bool,
 }
 
 impl HotSessions {
@@ -50,28 +79,81 @@ impl HotSessions {
         }
     }
 
+    /// Sessions whose head this transaction has changed and not written.
+    pub fn take_dirty(&mut self) -> Vec<(i64, SessionHead)> {
+        let mut dirty = Vec::new();
+        for id in &self.touched {
+            if let Some(hot) = self.sessions.get_mut(id)
+                && std::mem::take(&mut hot.dirty)
+            {
+                dirty.push((hot.no, hot.head.clone()));
+            }
+        }
+        dirty
+    }
+
+    /// An effect that is still open, if it is known.
+    pub fn effect(&self, id: &EffectId) -> Option<&EffectRow> {
+        self.effects.get(id)
+    }
+
+    /// An effect as it is now; `None`: it is done, or must be read.
+    pub fn set_effect(&mut self, id: &EffectId, row: Option<EffectRow>) {
+        self.touched_effects.push(id.clone());
+        match row {
+            Some(row) => self.effects.insert(id.clone(), row),
+            None => self.effects.remove(id),
+        };
+    }
+
+    /// A setting, if it is known: its value or that there is none.
+    pub fn setting(&self, key: &str) -> Option<&Option<String>> {
+        self.settings.get(key)
+    }
+
+    /// Keeps a setting that was read.
+    pub fn remember_setting(&mut self, key: &str, value: Option<String>) {
+        self.settings.insert(key.to_owned(), value);
+    }
+
+    /// A setting changes.
+    pub fn forget_settings(&mut self) {
+        self.settings_touched = true;
+        self.settings.clear();
+    }
+
     /// The session is no more.
     pub fn remove(&mut self, id: &SessionId) {
         self.touched.push(id.clone());
         self.sessions.remove(id);
+        self.effects.clear();
     }
 
     /// No session is any more.
     pub fn remove_all(&mut self) {
         self.all_touched = true;
         self.sessions.clear();
+        self.effects.clear();
     }
 
     /// The transaction's changes stand, until the group's commit fails.
     pub fn keep(&mut self) {
         self.touched.clear();
         self.all_touched = false;
+        self.touched_effects.clear();
+        self.settings_touched = false;
     }
 
     /// The transaction was rolled back.
     pub fn roll_back(&mut self) {
         for id in self.touched.drain(..) {
             self.sessions.remove(&id);
+        }
+        for id in self.touched_effects.drain(..) {
+            self.effects.remove(&id);
+        }
+        if std::mem::take(&mut self.settings_touched) {
+            self.settings.clear();
         }
         if std::mem::take(&mut self.all_touched) {
             self.sessions.clear();
@@ -85,7 +167,7 @@ impl HotSessions {
 
     /// Bounds the memory; between two groups.
     pub fn trim(&mut self) {
-        if self.sessions.len() > KEPT {
+        if self.sessions.len() > KEPT || self.effects.len() > KEPT {
             self.forget();
         }
     }
@@ -110,7 +192,10 @@ mod tests {
             epoch: 0,
             owner_expires_at: None,
         };
-        sessions.remember(id.into(), Hot { no: 1, head, attempts: 0, next_seq: None });
+        sessions.remember(
+            id.into(),
+            Hot { no: 1, head, attempts: 0, next_seq: None, doc: None, pin: None, dirty: false },
+        );
     }
 
     fn knows(sessions: &HotSessions, id: &str) -> bool {

@@ -15,6 +15,7 @@ use nylorun_actors::ports::store::{
 };
 
 use super::access::Access;
+use super::hot::{small_doc, small_pin};
 use super::rows;
 use super::schema::{
     commands, credentials, definitions, effects, events, fold_snapshots, idempotency, logs, manifests,
@@ -62,6 +63,7 @@ impl Reads for Access<'_> {
     }
 
     fn counts(&mut self) -> StoreResult<Counts> {
+        self.flush()?;
         let open = |status: EffectStatus| {
             effects::table
                 .filter(effects::open_in.is_not_null())
@@ -84,17 +86,33 @@ impl Reads for Access<'_> {
     }
 
     fn session_pin(&mut self, id: &SessionId) -> StoreResult<Option<SessionPin>> {
-        let Some(no) = self.peek(id, |hot| hot.no)? else { return Ok(None) };
+        let Some((no, known)) = self.peek(id, |hot| (hot.no, hot.pin.clone()))? else { return Ok(None) };
+        if known.is_some() {
+            return Ok(known);
+        }
         let row: rows::Pin =
             self.run(|c| session_pins::table.find(no).select(rows::Pin::as_select()).get_result(c))?;
-        Ok(Some(row.into()))
+        let pin: SessionPin = row.into();
+        if let Some(memory) = self.memory() {
+            memory.change(id, |hot| hot.pin = small_pin(&pin));
+        }
+        Ok(Some(pin))
     }
 
     fn session_doc(&mut self, id: &SessionId) -> StoreResult<Option<SessionDoc>> {
-        let Some((no, attempts)) = self.peek(id, |hot| (hot.no, hot.attempts))? else { return Ok(None) };
+        let seen = self.peek(id, |hot| (hot.no, hot.attempts, hot.doc.clone()))?;
+        let Some((no, attempts, known)) = seen else { return Ok(None) };
+        if let Some(mut doc) = known {
+            doc.attempts = attempts;
+            return Ok(Some(doc));
+        }
         let row: rows::Doc =
             self.run(|c| session_docs::table.find(no).select(rows::Doc::as_select()).get_result(c))?;
-        row.doc(i64::from(attempts)).map(Some)
+        let doc = row.doc(i64::from(attempts))?;
+        if let Some(memory) = self.memory() {
+            memory.change(id, |hot| hot.doc = small_doc(&doc));
+        }
+        Ok(Some(doc))
     }
 
     fn sessions(
@@ -103,6 +121,7 @@ impl Reads for Access<'_> {
         owner_user: Option<&str>,
         page: &Page,
     ) -> StoreResult<Vec<SessionHead>> {
+        self.flush()?;
         let mut query = sessions::table.select(rows::Session::as_select()).order(sessions::id).into_boxed();
         if let Some(agent) = agent {
             query = query.filter(sessions::agent_id.eq(agent.as_str()));
@@ -127,6 +146,7 @@ impl Reads for Access<'_> {
         after: Option<&SessionId>,
         limit: usize,
     ) -> StoreResult<Vec<SessionId>> {
+        self.flush()?;
         let now = self.now().0;
         let lapsed = sessions::owner_expires_at.is_null().or(sessions::owner_expires_at.le(now));
         let mut query = sessions::table
@@ -192,6 +212,9 @@ impl Reads for Access<'_> {
     }
 
     fn effect(&mut self, id: &EffectId) -> StoreResult<Option<EffectRow>> {
+        if let Some(row) = self.memory().and_then(|memory| memory.effect(id).cloned()) {
+            return Ok(Some(row));
+        }
         let row: Option<(rows::Effect, String)> = self.run(|c| {
             effects::table
                 .inner_join(logs::table)
@@ -335,7 +358,15 @@ impl Reads for Access<'_> {
     }
 
     fn setting(&mut self, key: &str) -> StoreResult<Option<String>> {
-        self.run(|c| settings::table.find(key).select(settings::value).get_result(c).optional())
+        if let Some(known) = self.memory().and_then(|memory| memory.setting(key).cloned()) {
+            return Ok(known);
+        }
+        let value: Option<String> =
+            self.run(|c| settings::table.find(key).select(settings::value).get_result(c).optional())?;
+        if let Some(memory) = self.memory() {
+            memory.remember_setting(key, value.clone());
+        }
+        Ok(value)
     }
 
     fn principal_by_hash(&mut self, hash: &str) -> StoreResult<Option<PrincipalRow>> {

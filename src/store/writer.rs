@@ -86,7 +86,14 @@ impl Writer {
     /// Runs one job. `false` when SQLite has ended the group's transaction under it.
     fn run(&mut self, mut job: Box<dyn Job>) -> bool {
         let mut access = Access::writing(&mut self.conn, &self.shared, &mut self.hot);
-        let ran = catch_unwind(AssertUnwindSafe(|| job.run(&mut access)));
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            let keep = job.run(&mut access);
+            if keep {
+                // A failure is kept in the access, and ends the transaction like any other.
+                let _ = access.flush();
+            }
+            keep
+        }));
         let result = match (ran, access.failure()) {
             (Err(_), _) => Err(StoreError::Panicked),
             (Ok(_), Some(failure)) => Err(failure),

@@ -15,7 +15,7 @@ use nylorun_actors::ports::store::{
 };
 
 use super::access::Access;
-use super::hot::Hot;
+use super::hot::{Hot, small_doc, small_pin};
 use super::prepared::{change, prepared};
 use super::reads::above;
 use super::schema::{
@@ -129,7 +129,15 @@ impl Tx for Access<'_> {
                 diesel::insert_into(session_docs::table).values((session_docs::no.eq(no), doc_columns!(doc)))
             )
         })?;
-        let hot = Hot { no, head: head.clone(), attempts: doc.attempts, next_seq: None };
+        let hot = Hot {
+            no,
+            head: head.clone(),
+            attempts: doc.attempts,
+            next_seq: None,
+            doc: small_doc(doc),
+            pin: small_pin(pin),
+            dirty: false,
+        };
         let memory = self.hot()?;
         memory.remember(head.id.clone(), hot);
         // So that a rollback forgets it.
@@ -144,23 +152,13 @@ impl Tx for Access<'_> {
         active: Option<&TurnId>,
         last: Option<&TurnId>,
     ) -> StoreResult<()> {
-        let no = self.need(id, |hot| hot.no)?;
-        self.write(|c| {
-            change!(
-                c,
-                sessions::table,
-                sessions::no.eq(no),
-                (
-                    sessions::status.eq(status.as_str()),
-                    sessions::active_turn_id.eq(active.map(TurnId::as_str)),
-                    sessions::last_turn_id.eq(last.map(TurnId::as_str)),
-                )
-            )
-        })?;
+        self.need(id, |_| ())?;
+        self.write(|_| Ok(()))?;
         self.hot()?.change(id, |hot| {
             hot.head.status = status;
             hot.head.active_turn_id = active.cloned();
             hot.head.last_turn_id = last.cloned();
+            hot.dirty = true;
         });
         Ok(())
     }
@@ -172,23 +170,13 @@ impl Tx for Access<'_> {
         epoch: i64,
         expires: Option<Micros>,
     ) -> StoreResult<()> {
-        let no = self.need(id, |hot| hot.no)?;
-        self.write(|c| {
-            change!(
-                c,
-                sessions::table,
-                sessions::no.eq(no),
-                (
-                    sessions::owner.eq(owner.map(WorkerId::as_str)),
-                    sessions::epoch.eq(epoch),
-                    sessions::owner_expires_at.eq(expires.map(|at| at.0)),
-                )
-            )
-        })?;
+        self.need(id, |_| ())?;
+        self.write(|_| Ok(()))?;
         self.hot()?.change(id, |hot| {
             hot.head.owner = owner.cloned();
             hot.head.epoch = epoch;
             hot.head.owner_expires_at = expires;
+            hot.dirty = true;
         });
         Ok(())
     }
@@ -196,12 +184,14 @@ impl Tx for Access<'_> {
     fn put_session_pin(&mut self, id: &SessionId, pin: &SessionPin) -> StoreResult<()> {
         let no = self.need(id, |hot| hot.no)?;
         self.write(|c| change!(c, session_pins::table, session_pins::no.eq(no), pin_columns!(pin)))?;
+        self.hot()?.change(id, |hot| hot.pin = small_pin(pin));
         Ok(())
     }
 
     fn put_session_doc(&mut self, id: &SessionId, doc: &SessionDoc) -> StoreResult<()> {
         let (no, attempts) = self.need(id, |hot| (hot.no, hot.attempts))?;
         self.write(|c| change!(c, session_docs::table, session_docs::no.eq(no), doc_columns!(doc)))?;
+        self.hot()?.change(id, |hot| hot.doc = small_doc(doc));
         if attempts == doc.attempts { Ok(()) } else { self.put_attempts(id, doc.attempts) }
     }
 
@@ -292,6 +282,8 @@ impl Tx for Access<'_> {
                 ))
             )
         })?;
+        let open = is_open(row.status).then(|| row.clone());
+        self.hot()?.set_effect(&row.id, open);
         Ok(())
     }
 
@@ -315,6 +307,7 @@ impl Tx for Access<'_> {
             let closed = effects::open_in.eq(None::<i64>);
             self.write(|c| change!(c, effects::table, row, (columns, closed)))?
         };
+        self.hot()?.set_effect(id, None);
         self.must_change(changed, id)
     }
 
@@ -331,6 +324,7 @@ impl Tx for Access<'_> {
                 )
             )
         })?;
+        self.hot()?.set_effect(id, None);
         self.must_change(changed, id)
     }
 
@@ -462,11 +456,13 @@ impl Tx for Access<'_> {
                     .values((settings::key.eq(key), settings::value.eq(value)))
             )
         })?;
+        self.hot()?.forget_settings();
         Ok(())
     }
 
     fn delete_setting(&mut self, key: &str) -> StoreResult<()> {
         self.write(|c| prepared!(c, diesel::delete(settings::table.find(key))))?;
+        self.hot()?.forget_settings();
         Ok(())
     }
 

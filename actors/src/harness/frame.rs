@@ -257,6 +257,115 @@ mod tests {
         }
     }
 
+    /// A value for a member: often the right one.
+    fn member() -> impl Strategy<Value = Json> {
+        prop_oneof![
+            Just(json!("req")),
+            Just(json!("res")),
+            Just(json!("msg")),
+            Just(json!("abort")),
+            Just(json!("ping")),
+            Just(json!(1)),
+            Just(json!(7.0)),
+            Just(json!(1.5)),
+            Just(json!(0)),
+            Just(json!(-3)),
+            Just(json!(MOST_SAFE)),
+            Just(json!(MOST_SAFE + 1)),
+            Just(json!(1e300)),
+            Just(json!(true)),
+            Just(json!(false)),
+            Just(json!(null)),
+            Just(json!("")),
+            Just(json!("lease")),
+            Just(json!({})),
+            Just(json!([])),
+            Just(json!({"code": "invalid", "message": ""})),
+            Just(json!({"code": "invalid"})),
+            Just(json!({"code": "odd", "message": "m"})),
+            Just(json!({"code": "internal", "message": "m", "x": 1})),
+            ".{0,6}".prop_map(|text| json!(text)),
+        ]
+    }
+
+    /// An object of members that frames have, and now and then of others.
+    fn object() -> impl Strategy<Value = Json> {
+        let kind = prop_oneof![
+            4 => prop::sample::select(vec!["req", "res", "msg", "abort", "ping"]).prop_map(|t| Some(json!(t))),
+            1 => prop::option::of(member()),
+        ];
+        let id =
+            prop_oneof![2 => (1..50_u64).prop_map(|id| Some(json!(id))), 1 => prop::option::of(member())];
+        let name =
+            prop_oneof![2 => Just(Some(json!("lease"))), 2 => Just(None), 1 => prop::option::of(member())];
+        let ok = prop_oneof![1 => any::<bool>().prop_map(|ok| Some(json!(ok))), 2 => Just(None), 1 => prop::option::of(member())];
+        let rare = || prop_oneof![2 => Just(None), 1 => prop::option::of(member())];
+        let odd = prop_oneof![9 => Just(None), 1 => member().prop_map(Some)];
+        (kind, id, name, ok, rare(), rare(), rare(), odd).prop_map(|(t, id, m, ok, p, r, e, x)| {
+            let members =
+                [("t", t), ("id", id), ("m", m), ("ok", ok), ("p", p), ("r", r), ("e", e), ("x", x)];
+            members.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+        })
+    }
+
+    /// What section 5 says of an object, written down once more: kind, members it must have, members it may have.
+    fn judge(frame: &Json) -> &'static str {
+        let has = |key: &str| frame.get(key).is_some();
+        let id = frame["id"]
+            .as_f64()
+            .is_some_and(|id| id >= 1.0 && id.fract() == 0.0 && id <= 9_007_199_254_740_991.0);
+        let name = frame["m"].as_str().is_some_and(|name| !name.is_empty());
+        let none = |keys: &[&str]| !keys.iter().any(|key| has(key));
+        let error = frame["e"].as_object().is_some_and(|e| {
+            let known = e.get("code").and_then(Json::as_str).and_then(code_of).is_some();
+            known && e.get("message").is_some_and(Json::is_string) && e.len() == 2
+        });
+        let good = match frame["t"].as_str() {
+            Some("req") => id && name && none(&["ok", "r", "e", "x"]),
+            Some("msg") => name && none(&["id", "ok", "r", "e", "x"]),
+            Some("abort") => id && none(&["m", "ok", "p", "r", "e", "x"]),
+            Some("ping") => none(&["id", "m", "ok", "p", "r", "e", "x"]),
+            Some("res") if frame["ok"] == true => id && none(&["m", "p", "e", "x"]),
+            Some("res") if frame["ok"] == false => id && error && none(&["m", "p", "r", "x"]),
+            _ => false,
+        };
+        match (good, frame["t"] == "req" && id) {
+            (true, _) => "good",
+            (false, true) => "answered",
+            (false, false) => "closes",
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 100_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn each_of_100_000_generated_frames_is_judged_as_the_section_says(frame in object()) {
+            let text = encode(&frame);
+            let judged = match Frame::read(text.as_bytes()) {
+                Ok(read) => {
+                    let again = match &read {
+                        Frame::Request { id, method, params } => Frame::request(*id, method, params),
+                        Frame::Response { id, result: Ok(result) } => Frame::success(*id, result),
+                        Frame::Response { id, result: Err(error) } => Frame::failure(*id, error),
+                        Frame::Message { name, params } => Frame::message(name, params),
+                        Frame::Abort { id } => Frame::abort(*id),
+                        Frame::Ping => r#"{"t":"ping"}"#.to_owned(),
+                    };
+                    prop_assert_eq!(Frame::read(again.as_bytes()), Ok(read), "it reads as it is written");
+                    "good"
+                }
+                Err(BadFrame::Request { id, .. }) => {
+                    prop_assert_eq!(frame["id"].as_f64(), Some(id as f64));
+                    "answered"
+                }
+                Err(BadFrame::Other { .. }) => "closes",
+                Err(BadFrame::NotJson) => "no JSON",
+            };
+            prop_assert_eq!(judged, judge(&frame), "{}", text);
+        }
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {

@@ -13,11 +13,11 @@ use super::HarnessActor;
 use super::memory_link::MemoryLink;
 use super::resolved::Resolved;
 use crate::messages::harness::{GrantRun, RunEnded};
-use crate::messages::session::{Loss, Output, ReleaseRun, RenewLease, RunLost};
+use crate::messages::session::{Before, Loss, Output, ReleaseRun, RenewLease, Report, RunLost};
 use crate::model::effect::Outcome;
 use crate::model::ids::{EffectId, RunId};
 use crate::model::turn::{Abort, AbortKind};
-use crate::ports::engine::{AbortSignal, RunEnd};
+use crate::ports::engine::{AbortSignal, EffectReport, RunEnd, RunLink};
 use crate::session::SessionActor;
 use crate::tenant::tree::Tree;
 
@@ -42,6 +42,7 @@ struct RunGuard {
     run: RunId,
     session: Addr<SessionActor>,
     harness: Addr<HarnessActor>,
+    link: Rc<MemoryLink>,
     ended: bool,
 }
 
@@ -50,7 +51,9 @@ impl Drop for RunGuard {
         // One for each run: bounded by the runs there are.
         if !self.ended {
             let why = "its task ended without an output".to_owned();
-            self.session.do_send(RunLost { run: self.run.clone(), why, loss: Loss::Attempt });
+            let before = self.link.take_deferred();
+            let (run, loss) = (self.run.clone(), Loss::Attempt);
+            self.session.do_send(RunLost { run, why, loss, before });
         }
         self.harness.do_send(RunEnded { run: self.run.clone() });
     }
@@ -63,21 +66,36 @@ impl MemoryRun {
         let session_id = grant.session_id.to_string();
         let (abort, signal) = AbortSignal::channel();
         let resolved = Rc::new(Resolved::default());
-        let link =
-            MemoryLink::new(&grant, session.clone(), signal, Rc::clone(&resolved), Arc::clone(&tree.feeds));
+        let feeds = Arc::clone(&tree.feeds);
+        let link = MemoryLink::new(&grant, session.clone(), signal, Rc::clone(&resolved), feeds);
+        let link = Rc::new(link);
         let engine = Arc::clone(&tree.ports.engine);
-        let guard = RunGuard { run: grant.run_id.clone(), session: session.clone(), harness, ended: false };
+        let guard = RunGuard {
+            run: grant.run_id.clone(),
+            session: session.clone(),
+            harness,
+            link: Rc::clone(&link),
+            ended: false,
+        };
         let settles = session.clone();
         let task = tokio::task::spawn_local(async move {
             // Moved in whole: a closure that names only its field would copy that and drop the guard at once.
             let mut guard = guard;
-            match engine.run(grant.clone(), start, Rc::new(link)).await {
+            let shown: Rc<dyn RunLink> = link.clone();
+            let end = engine.run(grant.clone(), start, shown).await;
+            let before = link.take_deferred();
+            match end {
                 RunEnd::Output(output) => {
-                    let answer = settles.send(Output { output }).await;
+                    let answer = settles.send(Output { output, before }).await;
                     engine.settled(&grant, answer.ok().and_then(Result::ok).flatten());
                 }
                 RunEnd::Released(reason) => {
                     engine.settled(&grant, None);
+                    if let Some(Before { effect, value }) = before {
+                        let (run, report) = (grant.run_id.clone(), EffectReport::Value(value));
+                        // A value in hand is kept for whoever resumes, if there is still somebody to take it.
+                        let _ = settles.send(Report { run, effect, report }).await;
+                    }
                     // A session whose actor is gone has released by its death.
                     let _ = settles.send(ReleaseRun { run: grant.run_id.clone(), reason }).await;
                 }

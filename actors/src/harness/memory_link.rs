@@ -1,5 +1,6 @@
 //! The in-memory channel: an engine's requests become messages to the session's actor, values travel by reference.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -7,9 +8,11 @@ use actix::prelude::*;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use serde_json::json;
+use tokio::sync::Mutex;
 
 use super::resolved::Resolved;
-use crate::messages::session::{Intend, ReadTranscript, Report};
+use crate::messages::session::{Before, Intend, ReadTranscript, Report, ReportAndIntend};
+use crate::model::Json;
 use crate::model::effect::{EffectIntent, Outcome};
 use crate::model::ids::{EffectId, RunId, SessionId, TurnId};
 use crate::model::json::encode;
@@ -30,9 +33,18 @@ pub struct MemoryLink {
     abort: AbortSignal,
     resolved: Rc<Resolved>,
     feeds: Arc<Feeds>,
+    /// A value that travels with the next thing the run says.
+    deferred: RefCell<Option<Before>>,
+    /// Held while a deferred value is on its way: what comes after it must not overtake it.
+    gate: Rc<Mutex<()>>,
 }
 
 impl MemoryLink {
+    /// The value that nothing has carried yet.
+    pub fn take_deferred(&self) -> Option<Before> {
+        self.deferred.take()
+    }
+
     /// The channel of a run.
     pub fn new(
         grant: &RunGrant,
@@ -49,6 +61,8 @@ impl MemoryLink {
             abort,
             resolved,
             feeds,
+            deferred: RefCell::default(),
+            gate: Rc::default(),
         }
     }
 }
@@ -63,8 +77,40 @@ impl RunLink for MemoryLink {
         effect: EffectIntent,
         request_hash: String,
     ) -> LocalBoxFuture<'static, Result<IntentAnswer, ApiError>> {
-        let asked = self.session.send(Intend { run: self.run.clone(), intent: effect, hash: request_hash });
-        async move { asked.await.map_err(gone)? }.boxed_local()
+        let (run, session, gate) = (self.run.clone(), self.session.clone(), Rc::clone(&self.gate));
+        let Some(before) = self.take_deferred() else {
+            return async move {
+                drop(gate.lock().await);
+                session.send(Intend { run, intent: effect, hash: request_hash }).await.map_err(gone)?
+            }
+            .boxed_local();
+        };
+        async move {
+            let _held = gate.lock().await;
+            let both = ReportAndIntend {
+                run: run.clone(),
+                before: before.clone(),
+                intent: effect,
+                hash: request_hash,
+            };
+            let error = match session.send(both).await.map_err(gone)? {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            if matches!(error.code, ApiCode::EffectDrift | ApiCode::Invalid | ApiCode::Internal) {
+                // What comes next is refused, but what was done is done.
+                let Before { effect, value } = before;
+                let report = EffectReport::Value(value);
+                session.send(Report { run, effect, report }).await.map_err(gone)??;
+            }
+            Err(error)
+        }
+        .boxed_local()
+    }
+
+    fn defer(&self, effect: &EffectId, value: &Arc<Json>) -> bool {
+        *self.deferred.borrow_mut() = Some(Before { effect: effect.clone(), value: Arc::clone(value) });
+        true
     }
 
     fn outcome(

@@ -171,7 +171,7 @@ impl Drop for HarnessActor {
     fn drop(&mut self) {
         for (run, held) in self.take_wire_runs() {
             let why = "its connection's actor died".to_owned();
-            held.session.do_send(RunLost { run, why, loss: Loss::Attempt });
+            held.session.do_send(RunLost { run, why, loss: Loss::Attempt, before: None });
         }
         let closing = self.tree.is_closing();
         if let Some(wire) = self.wire_mut() {

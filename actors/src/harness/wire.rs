@@ -135,6 +135,7 @@ impl HarnessActor {
                 run,
                 why: format!("its harness's connection ended: {reason}"),
                 loss: Loss::Connection,
+                before: None,
             });
         }
         self.stops_in_order();
@@ -342,7 +343,8 @@ impl HarnessActor {
             ReleaseReason::OwnershipLost => AbortKind::OwnershipLost,
             ReleaseReason::ConnectionLost => {
                 let why = "its harness says that its connection was lost".to_owned();
-                session.do_send(RunLost { run: release.run_id, why, loss: Loss::Connection });
+                let (run, loss) = (release.run_id, Loss::Connection);
+                session.do_send(RunLost { run, why, loss, before: None });
                 self.answer(id, Ok("{}".into()), ctx);
                 return Ok(());
             }
@@ -437,7 +439,7 @@ impl HarnessActor {
             Some(_) => return Err(ApiError::new(ApiCode::RunNotHeld, "the run has ended")),
             None => held.output = Some((method.to_owned(), Vec::new())),
         }
-        let asked = held.session.send(Output { output });
+        let asked = held.session.send(Output { output, before: None });
         ctx.spawn(fut::wrap_future::<_, Self>(asked).map(move |answer, act, ctx| {
             let result = answer.map_err(gone).and_then(|r| r);
             let waiting = act.drop_wire_run(&run).and_then(|held| held.output).map(|(_, ids)| ids);

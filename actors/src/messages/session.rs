@@ -56,6 +56,29 @@ pub struct Report {
     pub report: EffectReport,
 }
 
+/// What a harness in this process reports of an effect when it says the next thing: the value of the one before it.
+#[derive(Clone, Debug)]
+pub struct Before {
+    /// Which effect.
+    pub effect: EffectId,
+    /// What it came to.
+    pub value: Arc<Json>,
+}
+
+/// `effect.outcome` and the next `effect.intent` of a run, in one commit: both or neither.
+#[derive(Debug, Message)]
+#[rtype(result = "Result<IntentAnswer, ApiError>")]
+pub struct ReportAndIntend {
+    /// Which run.
+    pub run: RunId,
+    /// What the last effect came to.
+    pub before: Before,
+    /// What it is about to do.
+    pub intent: EffectIntent,
+    /// Hash of the full request.
+    pub hash: String,
+}
+
 /// `transcript.read` of a run.
 #[derive(Debug, Message)]
 #[rtype(result = "Result<Arc<Vec<Entry>>, ApiError>")]
@@ -78,6 +101,8 @@ pub struct RenewLease {
 pub struct Output {
     /// The output; names its run.
     pub output: TurnOutput,
+    /// The last effect's value, recorded in the same commit.
+    pub before: Option<Before>,
 }
 
 /// `lease.release` of a run: nothing to settle.
@@ -122,6 +147,8 @@ pub struct RunLost {
     pub why: String,
     /// What it says of the segment.
     pub loss: Loss,
+    /// A value that it had in hand: recorded before the run is given up.
+    pub before: Option<Before>,
 }
 
 /// What the loss of a run says of its segment.

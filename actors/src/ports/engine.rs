@@ -176,6 +176,13 @@ pub trait RunLink {
     /// The transcript at the start's cursor.
     fn transcript(&self) -> LocalBoxFuture<'static, Result<Arc<Vec<Entry>>, ApiError>>;
 
+    /// Reports a value together with whatever the run says next: the next intent or its output carries it, in one
+    /// commit. For a value that nothing else of the run waits beside. `false` when the channel has no way to do so;
+    /// then nothing was taken and [`RunLink::outcome`] must be used.
+    fn defer(&self, _effect: &EffectId, _value: &Arc<Json>) -> bool {
+        false
+    }
+
     /// Waits for `effect.resolved` of a pending effect; one that arrived before the wait counts.
     fn resolved(&self, effect: EffectId) -> LocalBoxFuture<'static, Outcome>;
 

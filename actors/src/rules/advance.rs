@@ -116,8 +116,10 @@ pub fn take(tx: &mut dyn Tx, session: &SessionId, request: &TakeRequest) -> Stor
     let (record_head, fold_rows) = match request.folded_to {
         Some(from) => {
             let record_head = tx.head(session)?;
-            let rows =
-                if from < record_head { tx.fold_record(session, from, RECORD_PAGE)? } else { Vec::new() };
+            // One event since the last segment is the command that began this one: a turn that was reverted meanwhile
+            // would have left two.
+            let unread = record_head - from > 1;
+            let rows = if unread { tx.fold_record(session, from, RECORD_PAGE)? } else { Vec::new() };
             (record_head, (rows.len() < RECORD_PAGE).then_some(rows))
         }
         None => (tx.head(session)?, None),

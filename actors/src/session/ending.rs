@@ -9,11 +9,12 @@ use actix::prelude::*;
 use super::run::persist;
 use super::{Advance, Held, SessionActor};
 use crate::messages::harness::{CancelRun, DropRun};
-use crate::messages::session::{Drain, Loss, RunLost};
+use crate::messages::session::{Before, Drain, Loss, RunLost};
 use crate::model::ids::{RunId, TurnId};
 use crate::model::turn::{Abort, AbortKind};
 use crate::rules::RunRefusal;
 use crate::rules::advance::{LostRun, Segment, lose_run};
+use crate::rules::effects::{self, PreparedValue};
 use crate::rules::ownership;
 use crate::rules::settle::{PreparedOutput, SettleScope, settle};
 
@@ -162,6 +163,17 @@ impl SessionActor {
 
     /// The run is gone: mark what was in flight, release, look again.
     pub(super) fn lost(&mut self, run: &RunId, why: &str, loss: Loss, ctx: &mut Context<Self>) {
+        self.lost_with(run, why, loss, None, ctx);
+    }
+
+    fn lost_with(
+        &mut self,
+        run: &RunId,
+        why: &str,
+        loss: Loss,
+        before: Option<Before>,
+        ctx: &mut Context<Self>,
+    ) {
         let Advance::Held(held) = &mut self.state else { return };
         if held.run != *run {
             return;
@@ -175,6 +187,10 @@ impl SessionActor {
         }
         let (epoch, turn) = (held.scope.epoch, held.scope.turn.clone());
         tracing::warn!(session = %self.id, turn = %turn, run = %run, epoch, why, "a run was lost");
+        let value = before.map(|Before { effect, value }| {
+            let facts = held.facts.get(&effect).cloned();
+            (held.scope.clone(), PreparedValue::new(effect, value, facts.as_ref()), held.agent.clone())
+        });
         self.state = Advance::Releasing { epoch };
         let count = match loss {
             Loss::Attempt => &mut self.attempts,
@@ -189,9 +205,31 @@ impl SessionActor {
         };
         let (store, id) = (self.tree.ports.store.clone(), self.id.clone());
         let (worker, model) = (self.tree.config.worker.clone(), self.tree.config.model_on_crash);
-        let releasing =
-            async move { persist(&store, None, move |tx| lose_run(tx, &id, &worker, epoch, model)).await };
-        ctx.spawn(wrap_future::<_, Self>(releasing).map(move |result, act, ctx| match (result, delay) {
+        let value = Arc::new(value);
+        let releasing = async move {
+            persist(&store, None, move |tx| {
+                let mut recorded = false;
+                if let Some((run, value, agent)) = value.as_ref() {
+                    match effects::record_value(tx, run, value, agent) {
+                        Ok(_) => recorded = true,
+                        Err(RunRefusal::TurnCancelled | RunRefusal::Invalid(_)) => {}
+                        Err(refusal) => return Err(refusal),
+                    }
+                }
+                Ok((recorded, lose_run(tx, &id, &worker, epoch, model)?))
+            })
+            .await
+        };
+        let releasing = wrap_future::<_, Self>(releasing).map(move |result, act, _| match result {
+            Ok((recorded, lost)) => {
+                if recorded {
+                    act.made_progress();
+                }
+                (Ok(lost), delay.filter(|_| !recorded))
+            }
+            Err(error) => (Err(error), delay),
+        });
+        ctx.spawn(releasing.map(|result, act, ctx| match result {
             (Ok(LostRun::Resume), None) => {
                 act.wake_again = true;
                 act.idle(ctx);
@@ -259,7 +297,7 @@ impl Handler<RunLost> for SessionActor {
     type Result = ();
 
     fn handle(&mut self, msg: RunLost, ctx: &mut Self::Context) {
-        self.lost(&msg.run, &msg.why, msg.loss, ctx);
+        self.lost_with(&msg.run, &msg.why, msg.loss, msg.before, ctx);
     }
 }
 

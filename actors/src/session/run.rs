@@ -9,11 +9,12 @@ use actix::prelude::*;
 use super::{Advance, Held, SessionActor};
 use crate::limits::FOLD_SNAPSHOT_EDITS;
 use crate::messages::session::{
-    Claimed, Intend, McpDiscovered, Output, ReadTranscript, ReleaseRun, RenewLease, Report,
+    Before, Claimed, Intend, McpDiscovered, Output, ReadTranscript, ReleaseRun, RenewLease, Report,
+    ReportAndIntend,
 };
 use crate::model::Json;
-use crate::model::effect::EffectKind;
-use crate::model::ids::RunId;
+use crate::model::effect::{EffectIntent, EffectKind};
+use crate::model::ids::{EffectId, RunId};
 use crate::model::session::SessionStatus;
 use crate::model::transcript::{Edit, Entry, FoldStep};
 use crate::model::turn::{AbortKind, OutputStatus};
@@ -67,7 +68,29 @@ fn not_held() -> ApiError {
     ApiError::new(ApiCode::RunNotHeld, "this session holds no such run")
 }
 
+impl Held {
+    /// Renders an intent and notes what it is about.
+    fn prepare(&mut self, intent: EffectIntent, hash: String) -> Result<PreparedIntent, RunRefusal> {
+        let by_harness = intent.kind == EffectKind::Tool
+            && intent.tool_name.as_ref().is_some_and(|name| self.harness_tools.contains(name));
+        let kind = intent.kind;
+        let prepared = PreparedIntent::new(&self.scope, intent, hash, by_harness)?;
+        self.facts.insert(prepared.id().clone(), prepared.facts());
+        self.in_flight.insert(prepared.id().clone(), kind);
+        Ok(prepared)
+    }
+}
+
 impl SessionActor {
+    /// After an intent: what nobody has to do is not in flight.
+    fn intended(&mut self, run: &RunId, id: &EffectId, result: &Result<IntentAnswer, ApiError>) {
+        if !matches!(result, Ok(IntentAnswer::Execute { .. } | IntentAnswer::Pending))
+            && let Ok(held) = self.held(run)
+        {
+            held.in_flight.remove(id);
+        }
+    }
+
     fn held(&mut self, run: &RunId) -> Result<&mut Held, ApiError> {
         match &mut self.state {
             Advance::Held(held) if held.run == *run => Ok(held),
@@ -106,17 +129,11 @@ impl Handler<Intend> for SessionActor {
                 if abort.kind == AbortKind::Cancel { ApiCode::TurnCancelled } else { ApiCode::Internal };
             return Box::pin(fut::ready(Err(ApiError::new(code, abort.message.clone()))));
         }
-        let by_harness = intent.kind == EffectKind::Tool
-            && intent.tool_name.as_ref().is_some_and(|name| held.harness_tools.contains(name));
-        let scope = held.scope.clone();
-        let kind = intent.kind;
-        let prepared = match PreparedIntent::new(&scope, intent, hash, by_harness) {
+        let prepared = match held.prepare(intent, hash) {
             Ok(prepared) => prepared,
             Err(refusal) => return Box::pin(fut::ready(Err(refused(refusal)))),
         };
-        let id = prepared.id().clone();
-        held.facts.insert(id.clone(), prepared.facts());
-        held.in_flight.insert(id.clone(), kind);
+        let (scope, id) = (held.scope.clone(), prepared.id().clone());
         let store = self.tree.ports.store.clone();
         let intending = async move {
             let (scope, prepared) = (Arc::new(scope), Arc::new(prepared));
@@ -124,11 +141,57 @@ impl Handler<Intend> for SessionActor {
         };
         Box::pin(wrap_future::<_, Self>(intending).map(move |result, act, ctx| {
             let result = result.map_err(refused);
-            if !matches!(result, Ok(IntentAnswer::Execute { .. } | IntentAnswer::Pending))
-                && let Ok(held) = act.held(&run)
-            {
-                held.in_flight.remove(&id);
+            act.intended(&run, &id, &result);
+            act.after(&run, &result, ctx);
+            result
+        }))
+    }
+}
+
+impl Handler<ReportAndIntend> for SessionActor {
+    type Result = ResponseActFuture<Self, Result<IntentAnswer, ApiError>>;
+
+    fn handle(&mut self, msg: ReportAndIntend, _ctx: &mut Self::Context) -> Self::Result {
+        let ReportAndIntend { run, before, intent, hash } = msg;
+        let held = match self.held(&run) {
+            Ok(held) => held,
+            Err(error) => return Box::pin(fut::ready(Err(error))),
+        };
+        if let Some(abort) = &held.abort {
+            let code =
+                if abort.kind == AbortKind::Cancel { ApiCode::TurnCancelled } else { ApiCode::Internal };
+            return Box::pin(fut::ready(Err(ApiError::new(code, abort.message.clone()))));
+        }
+        let prepared = match held.prepare(intent, hash) {
+            Ok(prepared) => prepared,
+            Err(refusal) => return Box::pin(fut::ready(Err(refused(refusal)))),
+        };
+        let (scope, agent) = (held.scope.clone(), held.agent.clone());
+        let facts = held.facts.get(&before.effect).cloned();
+        let (done, id) = (before.effect.clone(), prepared.id().clone());
+        let store = self.tree.ports.store.clone();
+        let writing = async move {
+            let value = PreparedValue::new(before.effect, before.value, facts.as_ref());
+            let all = Arc::new((scope, value, agent, prepared));
+            persist(&store, None, move |tx| {
+                let (scope, value, agent, prepared) = all.as_ref();
+                match effects::record_value(tx, scope, value, agent)? {
+                    OutcomeAnswer::Completed(_) => effects::intend(tx, scope, prepared),
+                    OutcomeAnswer::Uncertain => Ok(IntentAnswer::Uncertain),
+                }
+            })
+            .await
+        };
+        Box::pin(wrap_future::<_, Self>(writing).map(move |result, act, ctx| {
+            let result = result.map_err(refused);
+            if result.is_ok() {
+                act.made_progress();
+                if let Ok(held) = act.held(&run) {
+                    held.in_flight.remove(&done);
+                    held.facts.remove(&done);
+                }
             }
+            act.intended(&run, &id, &result);
             act.after(&run, &result, ctx);
             result
         }))
@@ -237,8 +300,9 @@ impl Handler<Output> for SessionActor {
     type Result = ResponseActFuture<Self, Result<Option<i64>, ApiError>>;
 
     fn handle(&mut self, msg: Output, ctx: &mut Self::Context) -> Self::Result {
-        let output = msg.output;
+        let Output { output, before } = msg;
         let run = output.run_id.clone();
+        let worker = self.tree.config.worker.clone();
         let held = match self.held(&run) {
             Ok(held) => held,
             Err(error) => return Box::pin(fut::ready(Err(error))),
@@ -247,12 +311,13 @@ impl Handler<Output> for SessionActor {
             held.abort.as_ref().filter(|a| a.kind == AbortKind::Deadline).map(|a| a.message.clone());
         let lost = output.thrown.as_ref().and_then(|t| t.code.as_deref()) == Some("ownership_lost");
         let (epoch, cursor, timer) = (held.scope.epoch, held.cursor, held.timer.take());
-        let scope = SettleScope {
-            session: held.scope.session.clone(),
-            turn: held.scope.turn.clone(),
-            epoch,
-            worker: self.tree.config.worker.clone(),
-        };
+        let scope =
+            SettleScope { session: held.scope.session.clone(), turn: held.scope.turn.clone(), epoch, worker };
+        let value = before.map(|Before { effect, value }| {
+            let facts = held.facts.get(&effect).cloned();
+            let prepared = PreparedValue::new(effect, value, facts.as_ref());
+            (held.scope.clone(), prepared, held.agent.clone())
+        });
         if let Some(timer) = timer {
             ctx.cancel_future(timer);
         }
@@ -270,8 +335,19 @@ impl Handler<Output> for SessionActor {
         let edits = if keeps { output.transcript.unwrap_or_default() } else { Vec::new() };
         let (store, turn) = (self.tree.ports.store.clone(), scope.turn.clone());
         let settling = async move {
-            let (scope, prepared) = (Arc::new(scope), Arc::new(prepared));
-            persist(&store, None, move |tx| settle::settle(tx, &scope, &prepared)).await
+            let all = Arc::new((scope, prepared, value));
+            persist(&store, None, move |tx| {
+                let (scope, prepared, value) = all.as_ref();
+                if let Some((run, value, agent)) = value {
+                    match effects::record_value(tx, run, value, agent) {
+                        // A turn that was cancelled meanwhile takes no value, and settles nothing either.
+                        Ok(_) | Err(RunRefusal::TurnCancelled | RunRefusal::Invalid(_)) => {}
+                        Err(refusal) => return Err(refusal),
+                    }
+                }
+                settle::settle(tx, scope, prepared)
+            })
+            .await
         };
         Box::pin(wrap_future::<_, Self>(settling).map(move |result, act, ctx| {
             if !matches!(&act.state, Advance::Settling { run: of, .. } if *of == run) {

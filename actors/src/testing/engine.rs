@@ -227,7 +227,11 @@ impl Run {
             EffectKind::Model => json!({ "output": [{ "type": "text", "text": format!("step {n}") }] }),
             _ => json!({ "kind": "completed", "output": n }),
         };
-        match self.link.outcome(id.clone(), EffectReport::Value(Arc::new(value))).await {
+        let value = Arc::new(value);
+        if self.link.defer(&id, &value) {
+            return Done::Value(value);
+        }
+        match self.link.outcome(id.clone(), EffectReport::Value(value)).await {
             Ok(OutcomeAnswer::Completed(outcome)) => Done::Value(outcome.value),
             Ok(OutcomeAnswer::Uncertain) => Done::End(self.waiting(OutputStatus::Uncertain, &id)),
             Err(error) => Done::End(self.refused(error.code, &error.message)),

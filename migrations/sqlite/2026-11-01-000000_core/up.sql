@@ -103,7 +103,6 @@ CREATE TABLE effects (
     -- The session's number until the effect is completed or cancelled, then null: what the partial index holds.
     open_in      BIGINT
 );
-CREATE INDEX effects_log ON effects (log_no);
 CREATE INDEX effects_open ON effects (open_in) WHERE open_in IS NOT NULL;
 
 -- The record. A rowid table with a narrow unique index: appends stay at the end of the table whatever the session.

@@ -1,12 +1,13 @@
 //! Effects of a run, resolved over its link to core (spec: engine, section 3.10 point 4; harness-api, sections 11.5 and 12).
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::{Either, LocalBoxFuture, select};
 use nylorun_actors::model::Json;
-use nylorun_actors::model::effect::{EffectIntent, EffectKind, RecordedOutcome};
+use nylorun_actors::model::effect::{EffectIntent, EffectKind, Outcome, RecordedOutcome};
 use nylorun_actors::model::ids::EffectId;
 use nylorun_actors::model::turn::{Abort, AbortKind, Routing, RunGrant, RunOptions};
 use nylorun_actors::ports::engine::{
@@ -30,6 +31,8 @@ struct Inner {
     abort: AbortSignal,
     recorded: HashMap<EffectId, RecordedOutcome>,
     began: Instant,
+    /// Effects between their intent and their report.
+    in_flight: Cell<usize>,
 }
 
 /// What a run's effects are resolved with.
@@ -51,6 +54,7 @@ impl RunPort {
             parts,
             recorded: recorded.into_iter().map(|outcome| (outcome.effect_id.clone(), outcome)).collect(),
             began,
+            in_flight: Cell::new(0),
         }))
     }
 }
@@ -95,10 +99,12 @@ impl Inner {
             Ok(IntentAnswer::Pending) => self.hold(kind, id).await,
             Ok(IntentAnswer::Execute { rejoin }) => {
                 let intent = Arc::new(kept);
+                self.in_flight.set(self.in_flight.get() + 1);
                 let ran = match call {
                     Some(call) => self.run_model(call, &intent, rejoin).await,
                     None => self.run_tool(intent, rejoin).await,
                 };
+                self.in_flight.set(self.in_flight.get() - 1);
                 match ran {
                     Ok(value) => self.report_value(id, value).await,
                     Err(cut) => self.report_cut(id, cut).await,
@@ -178,6 +184,10 @@ impl Inner {
     }
 
     async fn report_value(&self, id: EffectId, value: Arc<Json>) -> Result<Resolution, PortError> {
+        // With nothing else in flight the loop goes on at once, so the value may travel with what it says next.
+        if self.in_flight.get() == 0 && self.parts.link.defer(&id, &value) {
+            return Ok(Resolution::Completed(Outcome { value, state_patch: None }));
+        }
         match self.parts.link.outcome(id.clone(), EffectReport::Value(value)).await {
             Ok(OutcomeAnswer::Completed(outcome)) => Ok(Resolution::Completed(outcome)),
             Ok(OutcomeAnswer::Uncertain) => Ok(Resolution::Uncertain),

@@ -100,6 +100,48 @@ fn the_operator_listener_needs_a_port_of_its_own() {
 }
 
 #[test]
+fn the_harness_listener_has_a_port_of_its_own_and_listens_beyond_the_machine_in_a_container_only() {
+    let settings = load(&[], &[], None).expect("defaults");
+    assert_eq!(settings.harness, HarnessMode::InProcess);
+    assert_eq!(settings.harness_listen.to_string(), "127.0.0.1:4200");
+    let hosts = [("NYLORUN_HARNESS", "remote"), ("NYLORUN_HARNESS_ALLOWED_HOSTS", "core:4200")];
+    let settings = load(&[], &hosts, None).expect("ok");
+    assert_eq!(
+        (settings.harness, settings.harness_listen.to_string().as_str()),
+        (HarnessMode::Remote, "0.0.0.0:4200")
+    );
+    let settings = load(&[], &[("NYLORUN_HARNESS_LISTEN_HOST", "127.0.0.2")], None).expect("ok");
+    assert_eq!(settings.harness_listen.to_string(), "127.0.0.2:4200");
+    let settings = load(&[], &[("NYLORUN_HARNESS_LISTEN_PORT", "5000")], None).expect("ok");
+    assert_eq!(settings.harness_listen.to_string(), "0.0.0.0:5000");
+
+    // The ports of others are taken only when it listens.
+    for (flag, value) in [("listen", "127.0.0.1:4200"), ("operator-listen", "127.0.0.1:4200")] {
+        load(&[(flag, value)], &[], None).expect("in process");
+        let error = load(&[(flag, value), ("harness", "remote")], &[], None).expect_err(flag).to_string();
+        assert!(error.contains("harness-listen") && error.contains("differ"), "{error}");
+    }
+}
+
+#[test]
+fn harness_tokens_are_read_from_every_layer_and_never_shown() {
+    let (one, two) = ("a".repeat(64), "b".repeat(64));
+    let file = format!("harness-token = [\"{one}\", \"{two}\"]\n");
+    for settings in [
+        load(&[], &[], Some(&file)).expect("file"),
+        load(&[], &[("NYLORUN_HARNESS_TOKEN", &format!("{one}, {two}"))], None).expect("variable"),
+    ] {
+        let tokens = settings.harness_tokens.as_ref().expect("tokens");
+        assert!(tokens.accept(&one) && tokens.accept(&two));
+        let row = settings.effective().iter().find(|row| row.key == "harness-token").expect("a row");
+        assert_eq!(row.value, "****");
+        assert!(!format!("{settings:?}").contains(&one));
+    }
+    let error = load(&[], &[("NYLORUN_HARNESS_TOKEN", "5ecret")], None).expect_err("short").to_string();
+    assert!(error.contains("NYLORUN_HARNESS_TOKEN") && !error.contains("5ecret"), "{error}");
+}
+
+#[test]
 fn passwords_of_urls_are_masked_when_shown() {
     assert_eq!(mask("https://u:p@h/x"), "https://****@h/x");
     assert_eq!(mask("https://h/x"), "https://h/x");
