@@ -239,7 +239,6 @@ async fn turn(store: StoreHandle, id: SessionId, round: u64) -> StoreResult<()> 
             let until = tx.now().plus_ms(30_000);
             tx.put_owner(&s, Some(&w), epoch, Some(until))?;
             tx.put_status(&s, SessionStatus::Running, Some(&t), None)?;
-            tx.put_attempts(&s, 1)?;
             tx.delete_wakes(&s)?;
             Ok(epoch)
         })
@@ -248,7 +247,7 @@ async fn turn(store: StoreHandle, id: SessionId, round: u64) -> StoreResult<()> 
     store
         .tx::<_, nylorun_actors::ports::StoreError, _>(move |tx| {
             assert_eq!(tx.session(&s)?.map(|h| h.epoch), Some(epoch));
-            tx.put_session_doc(&s, &SessionDoc { attempts: 1, ..d })
+            tx.put_session_doc(&s, &d)
         })
         .await?;
     for (kind, name) in [(EffectKind::Model, "model:0"), (EffectKind::Tool, "tool:0:0")] {

@@ -160,8 +160,8 @@ impl<'a> Access<'a> {
                 .optional()
         })?;
         row.map(|row| {
-            let (no, attempts) = (row.no, rows::count(row.attempts));
-            Ok(Hot { no, attempts, head: row.head()?, next_seq: None, doc: None, pin: None, dirty: false })
+            let no = row.no;
+            Ok(Hot { no, head: row.head()?, next_seq: None, doc: None, pin: None, dirty: false })
         })
         .transpose()
     }

@@ -22,8 +22,6 @@ pub(super) struct Hot {
     pub no: i64,
     /// Its hot row.
     pub head: SessionHead,
-    /// The hot row's count of attempts.
-    pub attempts: u32,
     /// Next `seq` of its record, once it was needed.
     pub next_seq: Option<i64>,
     /// Its turn's documents, when they are known and small.
@@ -192,10 +190,7 @@ mod tests {
             epoch: 0,
             owner_expires_at: None,
         };
-        sessions.remember(
-            id.into(),
-            Hot { no: 1, head, attempts: 0, next_seq: None, doc: None, pin: None, dirty: false },
-        );
+        sessions.remember(id.into(), Hot { no: 1, head, next_seq: None, doc: None, pin: None, dirty: false });
     }
 
     fn knows(sessions: &HotSessions, id: &str) -> bool {

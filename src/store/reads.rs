@@ -100,15 +100,14 @@ impl Reads for Access<'_> {
     }
 
     fn session_doc(&mut self, id: &SessionId) -> StoreResult<Option<SessionDoc>> {
-        let seen = self.peek(id, |hot| (hot.no, hot.attempts, hot.doc.clone()))?;
-        let Some((no, attempts, known)) = seen else { return Ok(None) };
-        if let Some(mut doc) = known {
-            doc.attempts = attempts;
-            return Ok(Some(doc));
+        let seen = self.peek(id, |hot| (hot.no, hot.doc.clone()))?;
+        let Some((no, known)) = seen else { return Ok(None) };
+        if known.is_some() {
+            return Ok(known);
         }
         let row: rows::Doc =
             self.run(|c| session_docs::table.find(no).select(rows::Doc::as_select()).get_result(c))?;
-        let doc = row.doc(i64::from(attempts))?;
+        let doc = row.doc()?;
         if let Some(memory) = self.memory() {
             memory.change(id, |hot| hot.doc = small_doc(&doc));
         }

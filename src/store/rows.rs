@@ -45,7 +45,6 @@ pub(super) struct Session {
     owner: Option<String>,
     epoch: i64,
     owner_expires_at: Option<i64>,
-    pub attempts: i64,
 }
 
 impl Session {
@@ -117,7 +116,7 @@ pub(super) struct Doc {
 }
 
 impl Doc {
-    pub fn doc(self, attempts: i64) -> StoreResult<SessionDoc> {
+    pub fn doc(self) -> StoreResult<SessionDoc> {
         let variants = self.variants.map_or(Ok(Vec::new()), |text| {
             nylorun_actors::model::json::decode(text.as_bytes())
                 .map_err(|e| StoreError::Corrupt(format!("variants: {e}")))
@@ -132,7 +131,6 @@ impl Doc {
             error: self.error,
             last_output: json(self.last_output),
             variants,
-            attempts: count(attempts),
         })
     }
 }

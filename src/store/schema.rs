@@ -32,7 +32,6 @@ diesel::table! {
         owner -> Nullable<Text>,
         epoch -> BigInt,
         owner_expires_at -> Nullable<BigInt>,
-        attempts -> BigInt,
     }
 }
 

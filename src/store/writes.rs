@@ -113,7 +113,6 @@ impl Tx for Access<'_> {
                     sessions::owner.eq(head.owner.as_ref().map(WorkerId::as_str)),
                     sessions::epoch.eq(head.epoch),
                     sessions::owner_expires_at.eq(head.owner_expires_at.map(|at| at.0)),
-                    sessions::attempts.eq(i64::from(doc.attempts)),
                 ))
             )
         })?;
@@ -132,7 +131,6 @@ impl Tx for Access<'_> {
         let hot = Hot {
             no,
             head: head.clone(),
-            attempts: doc.attempts,
             next_seq: None,
             doc: small_doc(doc),
             pin: small_pin(pin),
@@ -189,18 +187,9 @@ impl Tx for Access<'_> {
     }
 
     fn put_session_doc(&mut self, id: &SessionId, doc: &SessionDoc) -> StoreResult<()> {
-        let (no, attempts) = self.need(id, |hot| (hot.no, hot.attempts))?;
+        let no = self.need(id, |hot| hot.no)?;
         self.write(|c| change!(c, session_docs::table, session_docs::no.eq(no), doc_columns!(doc)))?;
         self.hot()?.change(id, |hot| hot.doc = small_doc(doc));
-        if attempts == doc.attempts { Ok(()) } else { self.put_attempts(id, doc.attempts) }
-    }
-
-    fn put_attempts(&mut self, id: &SessionId, attempts: u32) -> StoreResult<()> {
-        let no = self.need(id, |hot| hot.no)?;
-        self.write(|c| {
-            change!(c, sessions::table, sessions::no.eq(no), sessions::attempts.eq(i64::from(attempts)))
-        })?;
-        self.hot()?.change(id, |hot| hot.attempts = attempts);
         Ok(())
     }
 

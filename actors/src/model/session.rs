@@ -152,6 +152,4 @@ pub struct SessionDoc {
     pub last_output: Option<JsonText>,
     /// Hashes of the turn manifests this session has used.
     pub variants: Vec<String>,
-    /// Attempts of the current segment that recorded nothing new.
-    pub attempts: u32,
 }

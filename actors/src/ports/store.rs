@@ -418,8 +418,6 @@ pub trait Tx: Reads {
     fn put_session_pin(&mut self, id: &SessionId, pin: &SessionPin) -> StoreResult<()>;
     /// Replaces the turn's documents.
     fn put_session_doc(&mut self, id: &SessionId, doc: &SessionDoc) -> StoreResult<()>;
-    /// Counts attempts of the current segment.
-    fn put_attempts(&mut self, id: &SessionId, attempts: u32) -> StoreResult<()>;
     /// Removes a session's rows (commands, effects, wakes and fold snapshots too; nothing when it is not there); its record and the record's head stay, so a session opened again under the id goes on numbering.
     fn delete_session(&mut self, id: &SessionId) -> StoreResult<()>;
 

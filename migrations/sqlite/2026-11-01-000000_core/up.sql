@@ -30,8 +30,7 @@ CREATE TABLE sessions (
     last_turn_id     TEXT,
     owner            TEXT,
     epoch            BIGINT  NOT NULL,
-    owner_expires_at BIGINT,
-    attempts         BIGINT  NOT NULL
+    owner_expires_at BIGINT
 );
 CREATE INDEX sessions_agent ON sessions (agent_id, id);
 CREATE INDEX sessions_owner_user ON sessions (owner_user_id, id);

@@ -96,7 +96,7 @@ macro_rules! store_contract {
             a_session_is_three_rows_that_come_back_as_written
             a_session_id_is_used_once
             status_and_ownership_are_written_apart
-            pin_documents_and_attempts_are_replaced
+            pin_and_documents_are_replaced
             writes_to_what_is_missing_say_so
             sessions_are_listed_by_id_filtered_and_in_pages
             orphans_have_no_owner_or_a_lapsed_lease

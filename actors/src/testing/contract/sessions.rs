@@ -53,7 +53,6 @@ fn full_doc() -> SessionDoc {
         error: Some("no\0".to_owned()),
         last_output: Some(json("null")),
         variants: vec!["h1".to_owned(), "h2".to_owned()],
-        attempts: 4,
     }
 }
 
@@ -108,7 +107,7 @@ pub async fn status_and_ownership_are_written_apart(s: &mut dyn Subject) {
     assert_eq!(both(s, |r| r.session(&sid("s"))).await, Some(expected));
 }
 
-pub async fn pin_documents_and_attempts_are_replaced(s: &mut dyn Subject) {
+pub async fn pin_and_documents_are_replaced(s: &mut dyn Subject) {
     open(s, "s").await;
     tx(s, |t| {
         t.put_session_pin(&sid("s"), &full_pin())?;
@@ -118,8 +117,6 @@ pub async fn pin_documents_and_attempts_are_replaced(s: &mut dyn Subject) {
     .unwrap();
     s.reopen();
     assert_eq!(rows(s, "s").await, (head("s"), full_pin(), full_doc()));
-    tx(s, |t| t.put_attempts(&sid("s"), 5)).await.unwrap();
-    assert_eq!(rows(s, "s").await.2, SessionDoc { attempts: 5, ..full_doc() });
     tx(s, |t| {
         t.put_session_doc(&sid("s"), &SessionDoc::default())?;
         t.put_session_pin(&sid("s"), &SessionPin::default())
@@ -142,7 +139,6 @@ pub async fn writes_to_what_is_missing_say_so(s: &mut dyn Subject) {
             t.put_owner(&id, None, 1, None),
             t.put_session_pin(&id, &pin()),
             t.put_session_doc(&id, &SessionDoc::default()),
-            t.put_attempts(&id, 1),
             t.put_command(&id, "k", &command),
             t.event(&id, None, EventKind::TurnCompleted, "{}").map(|_| ()),
             t.put_fold_snapshot(&fold),

@@ -378,10 +378,6 @@ impl Tx for MemoryTx<'_> {
         self.change_session(id, |s| s.doc = doc.clone())
     }
 
-    fn put_attempts(&mut self, id: &SessionId, attempts: u32) -> StoreResult<()> {
-        self.change_session(id, |s| s.doc.attempts = attempts)
-    }
-
     fn delete_session(&mut self, id: &SessionId) -> StoreResult<()> {
         if !self.data.tables.sessions.contains_key(id) {
             return Ok(());
