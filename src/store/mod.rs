@@ -18,7 +18,7 @@ mod writer;
 mod writes;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::{Builder, JoinHandle};
 
@@ -73,6 +73,7 @@ impl SqliteStore {
             queue: Queue::new(),
             listeners: RwLock::default(),
             commits: AtomicBool::new(true),
+            groups: AtomicU64::new(0),
         });
         let reads = Arc::new(Queue::new());
         let path = options.path;
@@ -175,6 +176,7 @@ impl Store for SqliteStore {
             ok: commits && !closed,
             schema_version: self.shared.schema_version,
             expected_schema_version: self.shared.schema_version,
+            commits: self.outside.groups.load(Ordering::Relaxed),
         }
     }
 

@@ -4,7 +4,7 @@
 //! tells the listeners in commit order and then answers all. A job that fails is rolled back alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use diesel::connection::SimpleConnection as _;
@@ -25,6 +25,8 @@ pub(super) struct Outside {
     pub listeners: RwLock<Vec<CommitListener>>,
     /// Whether the last commit went well.
     pub commits: AtomicBool,
+    /// Groups that were committed with something written.
+    pub groups: AtomicU64,
 }
 
 pub(super) struct Writer {
@@ -40,8 +42,10 @@ struct Done {
     job: Box<dyn Job>,
     result: StoreResult<()>,
     events: Vec<Committed>,
-    /// Its writes wait for the commit.
+    /// It waits for the commit.
     pending: bool,
+    /// It has written.
+    wrote: bool,
 }
 
 impl Writer {
@@ -72,7 +76,7 @@ impl Writer {
             // Asked once: each time may mean to wait for a lock.
             if let Some(error) = &refused {
                 let result = Err(error.clone());
-                self.done.push(Done { job, result, events: Vec::new(), pending: false });
+                self.done.push(Done { job, result, events: Vec::new(), pending: false, wrote: false });
                 continue;
             }
             open = self.run(job);
@@ -102,7 +106,7 @@ impl Writer {
         let keep = result == Ok(true);
         let ended = access.end(keep);
         let events = if keep { std::mem::take(&mut access.events) } else { Vec::new() };
-        let pending = keep && ended.is_ok();
+        let (pending, wrote) = (keep && ended.is_ok(), matches!(ended, Ok(true)));
         let lost = ended.err();
         let result = match (&lost, result) {
             (Some(error), Ok(_)) => Err(error.clone()),
@@ -110,7 +114,7 @@ impl Writer {
         };
         // What broke the group is better known by the statement that did than by the savepoint that is gone.
         let cause = lost.map(|error| result.clone().err().unwrap_or(error));
-        self.done.push(Done { job, result, events, pending });
+        self.done.push(Done { job, result, events, pending, wrote });
         if let Some(cause) = cause {
             self.lose(&cause);
             return false;
@@ -134,7 +138,12 @@ impl Writer {
     fn commit(&mut self) {
         // Without a write this touches no file.
         match prepared!(&mut self.conn, Words("COMMIT")).map_err(store_error) {
-            Ok(_) => self.outside.commits.store(true, Ordering::Relaxed),
+            Ok(_) => {
+                self.outside.commits.store(true, Ordering::Relaxed);
+                if self.done.iter().any(|done| done.pending && done.wrote) {
+                    self.outside.groups.fetch_add(1, Ordering::Relaxed);
+                }
+            }
             Err(error) => self.lose(&error),
         }
         for done in &mut self.done {

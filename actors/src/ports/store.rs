@@ -539,6 +539,8 @@ pub struct StoreHealth {
     pub schema_version: i64,
     /// Migrations known.
     pub expected_schema_version: i64,
+    /// Commits that wrote something since it was opened; one for a whole group.
+    pub commits: u64,
 }
 
 /// A store. Its threads are its own.

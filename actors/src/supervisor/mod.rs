@@ -342,7 +342,8 @@ impl Handler<ObserveAll> for TenantSupervisor {
             "kind": "supervisor", "id": self.tree.tenant.as_str(),
             "state": {
                 "sessionsInMemory": self.tree.sessions_in_memory(), "inProcessHarnesses": harnesses, "connections": connections, "parkedLeases": self.broker.parked(),
-                "queuedOffers": self.broker.queued(), "restarts": self.restarts,
+                "queuedOffers": self.broker.queued(),
+                "storeCommits": self.tree.ports.store.store().health().commits, "restarts": self.restarts,
                 "observedSessions": self.tree.feeds.observed_sessions(), "closing": self.tree.is_closing(),
             },
         });

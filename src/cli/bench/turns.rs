@@ -46,9 +46,13 @@ pub async fn run(bench: &BenchTurns, global: &Global, out: &Out) -> Result<(), F
     let ready = try_join_all((0..concurrency).map(|_| work.open_share())).await?;
     let opened: Vec<Session> = ready.into_iter().flatten().collect();
     let queue = std::cell::RefCell::new(opened);
+    // A Runtime whose operator key is not at hand is measured without its commits.
+    let operator = wanted.operator().ok().and_then(|target| Client::new(target).ok());
+    let commits_before = commits(operator.as_ref()).await;
     let began = Instant::now();
     let figures = try_join_all((0..concurrency).map(|_| work.measure(&queue))).await?;
     let elapsed = began.elapsed().as_secs_f64();
+    let commits = commits(operator.as_ref()).await.zip(commits_before).map(|(after, before)| after - before);
 
     let mut all = Figures::default();
     for figure in figures {
@@ -65,6 +69,7 @@ pub async fn run(bench: &BenchTurns, global: &Global, out: &Out) -> Result<(), F
         "seconds": round(elapsed),
         "turnsPerSecond": round(turns / elapsed),
         "eventsPerSecond": round(all.events as f64 / elapsed),
+        "commitsPerSecond": commits.map(|count| round(count / elapsed)),
         "p50Ms": latencies.at(500), "p95Ms": latencies.at(950), "p99Ms": latencies.at(990), "maxMs": latencies.at(1000),
         "notCompleted": all.others,
         "serverRssBytes": memory.map(|m| m.0), "serverPeakRssBytes": memory.map(|m| m.1),
@@ -97,11 +102,21 @@ fn print(out: &Out, report: &Json) -> Result<(), Fault> {
     ))?;
     out.line(&format!("turns/s   {}", report["turnsPerSecond"]))?;
     out.line(&format!("events/s  {}", report["eventsPerSecond"]))?;
+    if !report["commitsPerSecond"].is_null() {
+        out.line(&format!("commits/s {}", report["commitsPerSecond"]))?;
+    }
     out.line(&format!(
         "per turn  p50 {} ms, p95 {} ms, p99 {} ms, max {} ms",
         report["p50Ms"], report["p95Ms"], report["p99Ms"], report["maxMs"]
     ))?;
     out.line(&format!("resident  {}, peak {}", mib("serverRssBytes"), mib("serverPeakRssBytes")))
+}
+
+/// Commits of the Runtime's store so far, one for each group of transactions.
+async fn commits(operator: Option<&Client>) -> Option<f64> {
+    let answer = operator?.get("/v1/admin/actors").await.ok()?;
+    let actors = answer["actors"].as_array()?;
+    actors.iter().find_map(|actor| actor["state"]["storeCommits"].as_f64())
 }
 
 /// Registers the measured agent and makes sure that no real model would be asked.

@@ -214,6 +214,7 @@ impl Store for MemoryStore {
             ok: !lock(&self.queue).closed,
             schema_version: SCHEMA_VERSION,
             expected_schema_version: SCHEMA_VERSION,
+            commits: lock(&self.queue).commits,
         }
     }
 
