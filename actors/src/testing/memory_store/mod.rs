@@ -210,11 +210,12 @@ impl Store for MemoryStore {
     }
 
     fn health(&self) -> StoreHealth {
+        let queue = lock(&self.queue);
         StoreHealth {
-            ok: !lock(&self.queue).closed,
+            ok: !queue.closed,
             schema_version: SCHEMA_VERSION,
             expected_schema_version: SCHEMA_VERSION,
-            commits: lock(&self.queue).commits,
+            commits: queue.commits,
         }
     }
 
