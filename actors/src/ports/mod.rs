@@ -1,9 +1,11 @@
 //! What the tree needs from outside, as traits.
 
+pub mod action;
 pub mod clock;
 pub mod engine;
 pub mod store;
 
+pub use action::{ActionTransport, Answered, Delivery};
 pub use clock::{Clock, Entropy};
 pub use engine::{AbortSignal, ApiError, Engine, RunLink};
 pub use store::{Store, StoreError, StoreHandle, Tx};
