@@ -156,12 +156,7 @@ impl ActionReads for Access<'_> {
         let groups: Vec<Group> = self.run(|c| {
             open.filter(actions::parked_at.is_null())
                 .group_by(actions::status)
-                .select((
-                    actions::status,
-                    count_star(),
-                    min(actions::retry_at),
-                    min(actions::deadline_at),
-                ))
+                .select((actions::status, count_star(), min(actions::retry_at), min(actions::deadline_at)))
                 .load(c)
         })?;
         let mut load = AgentLoad {
@@ -321,8 +316,7 @@ impl ActionTx for Access<'_> {
     }
 
     fn delete_endpoint(&mut self, agent: &AgentId) -> StoreResult<bool> {
-        let gone =
-            self.write(|c| prepared!(c, diesel::delete(endpoints::table.find(agent.as_str()))))?;
+        let gone = self.write(|c| prepared!(c, diesel::delete(endpoints::table.find(agent.as_str()))))?;
         Ok(gone > 0)
     }
 }

@@ -18,8 +18,8 @@ use super::access::Access;
 use super::hot::{small_doc, small_pin};
 use super::rows;
 use super::schema::{
-    actions, commands, credentials, definitions, effects, events, fold_snapshots, idempotency, logs, manifests,
-    model_usage, principals, session_docs, session_pins, sessions, settings, tenant, wakes,
+    actions, commands, credentials, definitions, effects, events, fold_snapshots, idempotency, logs,
+    manifests, model_usage, principals, session_docs, session_pins, sessions, settings, tenant, wakes,
 };
 
 /// A row limit for SQL.

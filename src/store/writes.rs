@@ -19,8 +19,8 @@ use super::hot::{Hot, small_doc, small_pin};
 use super::prepared::{change, prepared};
 use super::reads::above;
 use super::schema::{
-    actions, audit, commands, credentials, definitions, effects, events, fold_snapshots, idempotency, logs, manifests,
-    model_usage, principals, session_docs, session_pins, sessions, settings, tenant, wakes,
+    actions, audit, commands, credentials, definitions, effects, events, fold_snapshots, idempotency, logs,
+    manifests, model_usage, principals, session_docs, session_pins, sessions, settings, tenant, wakes,
 };
 
 fn text(json: Option<&JsonText>) -> Option<&str> {

@@ -166,15 +166,20 @@ impl EndpointActor {
             self.load.next_retry.filter(|at| self.registered && *at > now).map(|at| until(at).max(pause));
         let paused = (self.registered && self.load.pending > 0 && !pause.is_zero()).then_some(pause);
         let deadline = self.load.next_deadline.map(until);
+        self.stop_timer(ctx);
         if let Some(wait) = retry.into_iter().chain(paused).chain(deadline).min() {
             self.look_in(wait, ctx);
         }
     }
 
-    fn look_in(&mut self, wait: Duration, ctx: &mut Context<Self>) {
+    fn stop_timer(&mut self, ctx: &mut Context<Self>) {
         if let Some(timer) = self.timer.take() {
             ctx.cancel_future(timer);
         }
+    }
+
+    fn look_in(&mut self, wait: Duration, ctx: &mut Context<Self>) {
+        self.stop_timer(ctx);
         self.timer = Some(ctx.run_later(wait, |act, ctx| {
             act.timer = None;
             act.look(ctx);

@@ -10,6 +10,7 @@
 //! | [`actions`] | what becomes of an Action: outcome, loss, cancel, callbacks |
 //! | [`delivery`], [`verdict`] | which Actions an endpoint gets now; what its answers mean |
 //! | [`endpoints`] | the registry of Action endpoints and their health |
+//! | [`reconcile`] | what an operator decides on uncertain effects and parked Actions |
 //! | [`effects`] | what a harness may do next, and what it came to |
 //! | [`settle`] | how a segment's end changes the session |
 //! | [`history`] | the fold of the record, its snapshots |
@@ -31,6 +32,7 @@ pub mod history;
 pub mod keys;
 pub mod models;
 pub mod ownership;
+pub mod reconcile;
 pub mod refusal;
 pub mod sessions;
 pub mod settings;

@@ -1,5 +1,6 @@
 //! The door for everybody outside the tree: what the API, the commands and the tests may ask of a Tenant.
 
+mod actions;
 pub mod feeds;
 mod items;
 mod observer;
@@ -14,6 +15,7 @@ use actix::Addr;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
+pub use self::actions::Heartbeat;
 pub use self::observer::Observer;
 
 use self::feeds::{Feeds, NoPlace};

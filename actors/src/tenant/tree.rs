@@ -218,6 +218,11 @@ impl Tree {
         {
             return;
         }
+        self.wake(session).await;
+    }
+
+    /// Has a session looked at. What is missed here the wake in the outbox brings.
+    pub(crate) async fn wake(&self, session: SessionId) {
         if let Some(supervisor) = self.supervisor() {
             let _ = supervisor.send(WakeSessions { sessions: vec![session] }).await;
         }
