@@ -97,6 +97,21 @@ pub trait ActionTransport: Send + Sync + 'static {
     fn check_url(&self, url: &str) -> Result<(), Vec<String>>;
 }
 
+/// The transport of a Tenant that reaches no endpoint: every Action waits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoTransport;
+
+impl ActionTransport for NoTransport {
+    fn post(&self, _delivery: Delivery) -> BoxFuture<'static, Answered> {
+        let message = "this Runtime reaches no Action endpoint".to_owned();
+        Box::pin(std::future::ready(Answered::NotSent { code: "NO_TRANSPORT", message }))
+    }
+
+    fn check_url(&self, _url: &str) -> Result<(), Vec<String>> {
+        Ok(())
+    }
+}
+
 /// Checks values against JSON Schemas of tools.
 pub trait Schemas: Send + Sync + 'static {
     /// Whether a value matches.
