@@ -6,7 +6,7 @@
 //! auth, caller, key_cache, throttle      who calls and what they may do       rejection  refusals on the wire
 //! body, page, path, headers, answer      reading requests, writing answers    shapes     bodies and answers, declared
 //! openapi    the documents, made of routes and shapes                          request_log
-//! health me agents sessions commands items events tenant seed models admin keys fixture       the handlers
+//! health me agents sessions commands items events tenant seed models signing_keys admin keys fixture    the handlers
 //! ```
 //!
 //! The host makes one [`ApiState`], one [`Listener`] for each socket it has bound, and gives each server
@@ -41,6 +41,7 @@ mod routes;
 mod seed;
 mod sessions;
 mod shapes;
+mod signing_keys;
 mod slot;
 mod state;
 mod tenant;

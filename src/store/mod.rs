@@ -8,6 +8,7 @@ mod access;
 mod actions;
 mod error;
 mod hot;
+mod keys;
 mod open;
 mod prepared;
 mod queue;

@@ -6,6 +6,7 @@
 //! Every implementation runs the same contract (`testing::contract`).
 
 mod actions;
+mod keys;
 mod reads;
 mod rows;
 mod tx;
@@ -19,6 +20,7 @@ use crate::model::event::EventKind;
 use crate::model::ids::SessionId;
 
 pub use self::actions::{ActionReads, ActionRow, ActionTx, AgentLoad, EndpointRow};
+pub use self::keys::{KeyReads, KeyState, KeyTx, SigningKeyRow};
 pub use self::reads::Reads;
 pub use self::rows::{
     AuditRow, CommandRow, Counts, CredentialRow, DefinitionRow, EffectRow, FoldSnapshotRow, IdempotencyRow,

@@ -1,5 +1,6 @@
 //! What can be read.
 
+use super::KeyReads;
 use super::StoreResult;
 use super::actions::ActionReads;
 use super::rows::{
@@ -13,7 +14,7 @@ use crate::model::json::JsonText;
 use crate::model::session::{SessionDoc, SessionHead, SessionPin};
 
 /// Everything that can be read, in a transaction or on a reader's snapshot.
-pub trait Reads: ActionReads {
+pub trait Reads: ActionReads + KeyReads {
     /// The store's clock; it never goes back while the process lives.
     fn now(&self) -> Micros;
     /// The Tenant.

@@ -11,6 +11,7 @@
 
 mod actions;
 mod effects;
+mod keys;
 mod record;
 mod samples;
 mod sessions;
@@ -24,6 +25,7 @@ use crate::ports::store::{Reads, StoreHandle, StoreResult, Tx};
 
 pub use actions::*;
 pub use effects::*;
+pub use keys::*;
 pub use record::*;
 pub use sessions::*;
 pub use tenant::*;
@@ -143,6 +145,8 @@ macro_rules! store_contract {
             busy_agents_deliver_or_have_an_endpoint
             endpoints_are_replaced_listed_and_deleted
             actions_go_with_their_session
+            signing_keys_come_back_as_written_and_change_state_alone
+            one_signing_key_has_each_living_state
         }
     };
     (@tests $make:expr => $($name:ident)*) => {

@@ -8,7 +8,7 @@ use crate::model::json::JsonText;
 use crate::model::session::{SessionDoc, SessionHead, SessionPin};
 use crate::ports::store::{
     ActionRow, AuditRow, CommandRow, CredentialRow, DefinitionRow, EffectRow, EndpointRow, FoldSnapshotRow,
-    IdempotencyRow, PrincipalRow, RecordRow, UsageRow, WakeRow,
+    IdempotencyRow, PrincipalRow, RecordRow, SigningKeyRow, UsageRow, WakeRow,
 };
 
 /// One session's three rows.
@@ -44,6 +44,7 @@ pub(super) struct Tables {
     pub settings: BTreeMap<String, String>,
     pub principals: BTreeMap<String, PrincipalRow>,
     pub credentials: BTreeMap<(String, String), CredentialRow>,
+    pub signing_keys: BTreeMap<String, SigningKeyRow>,
     pub idempotency: BTreeMap<String, IdempotencyRow>,
     pub audit: BTreeMap<String, AuditRow>,
     pub usage: BTreeMap<String, UsageRow>,

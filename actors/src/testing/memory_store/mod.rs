@@ -6,6 +6,7 @@
 
 mod actions;
 mod data;
+mod keys;
 mod tx;
 
 use std::collections::VecDeque;
