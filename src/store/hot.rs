@@ -158,6 +158,10 @@ impl HotSessions {
 
     /// An effect has changed in a way that only the database knows.
     pub fn reread_effect(&mut self, id: &EffectId) {
+        // One that was done is open again, and whose it is, nobody knows here.
+        if !self.effects.contains_key(id) {
+            self.forget_open();
+        }
         self.set_effect(id, None);
     }
 
@@ -328,6 +332,49 @@ mod tests {
         remember(&mut sessions, "inside");
         sessions.roll_back();
         assert!(!knows(&sessions, "inside"));
+    }
+
+    fn effect(id: &str, session: &str) -> EffectRow {
+        EffectRow {
+            id: id.into(),
+            session_id: session.into(),
+            turn_id: "t".into(),
+            kind: nylorun_actors::model::effect::EffectKind::Tool,
+            status: EffectStatus::Invoking,
+            request_hash: String::new(),
+            request: JsonText::of(&0),
+            outcome: None,
+            error: None,
+            attempts: 1,
+            slimmed: false,
+        }
+    }
+
+    #[test]
+    fn open_effects_are_known_until_something_changes_that_only_the_database_knows() {
+        let mut sessions = HotSessions::default();
+        remember(&mut sessions, "s");
+        assert_eq!(sessions.open_effects(&"s".into()), None, "nobody has read them");
+        sessions.remember_open(&"s".into(), &[]);
+        sessions.begin_turn(&"t".into());
+        assert!(sessions.is_new_effect(&"t:0:a".into()) && !sessions.is_new_effect(&"other:0:a".into()));
+        assert!(sessions.has_none(&"t".into(), "t:0:"));
+        sessions.add_effect(&effect("t:0:a", "s"), true);
+        assert!(!sessions.is_new_effect(&"t:0:a".into()) && !sessions.has_none(&"t".into(), "t:0:"));
+        assert!(sessions.has_none(&"t".into(), "t:1:"));
+        let known = sessions.open_effects(&"s".into()).unwrap();
+        assert_eq!(known.len(), 1);
+        sessions.settle_effect(&"t:0:a".into(), EffectStatus::Uncertain, true, None, Some("why"));
+        let known = sessions.open_effects(&"s".into()).unwrap();
+        assert_eq!((known[0].status, known[0].error.as_deref()), (EffectStatus::Uncertain, Some("why")));
+        sessions.settle_effect(&"t:0:a".into(), EffectStatus::Completed, false, None, None);
+        assert_eq!(sessions.open_effects(&"s".into()).unwrap().len(), 0);
+        sessions.reread_effect(&"t:0:a".into());
+        assert_eq!(sessions.open_effects(&"s".into()), None, "one that was done is open again");
+        sessions.keep();
+        sessions.add_effect(&effect("t:0:b", "s"), true);
+        sessions.roll_back();
+        assert!(!sessions.is_new_effect(&"t:0:c".into()), "a turn that a rollback touched is not known any more");
     }
 
     #[test]
