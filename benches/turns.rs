@@ -43,8 +43,13 @@ async fn run(sessions: usize, seconds: usize, behind: usize) {
     let router = ModelRouter::new(Arc::new(NoProvider), providers);
     let mut engine = EngineConfig::new(kit::routed(router));
     engine.prompt_hash = PromptHash::Chained;
-    let ports =
-        TenantPorts { store: store.handle(), clock, entropy, engine: Arc::new(AgentEngine::new(engine)) };
+    let ports = TenantPorts {
+        store: store.handle(),
+        clock,
+        entropy,
+        engine: Arc::new(AgentEngine::new(engine)),
+        workspaces: None,
+    };
     let tenant = Tenant::start(TenantConfig::new(WorkerId::from("bench")), ports).await.expect("a tenant");
     tenant.put_agent(agent()).await.expect("an agent");
     tenant.store().tx(|tx| tx.put_setting("model.fixture", "true")).await.expect("a setting");

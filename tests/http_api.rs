@@ -17,5 +17,7 @@ mod operator;
 mod pipeline;
 #[path = "http_api/resources.rs"]
 mod resources;
+#[path = "http_api/sandbox.rs"]
+mod sandbox;
 #[path = "http_api/support.rs"]
 mod support;

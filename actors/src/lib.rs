@@ -25,3 +25,4 @@ pub mod sweeper;
 pub mod tenant;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod workspaces;

@@ -2,15 +2,15 @@
 //! OpenAPI documents and the route tests follow.
 
 use nylorun_actors::model::command::COMMAND;
-use nylorun_actors::model::shape::Shape;
+use nylorun_actors::model::shape::{OBJECT, Shape};
 
 use super::call::{Call, OperatorCall, Work};
 use super::caller::{Gate, Scope};
 use super::path::Path;
 use super::state::ApiState;
 use super::{
-    admin, agents, commands, events, fixture, health, items, keys, me, models, openapi, seed, sessions,
-    shapes, tenant,
+    admin, agents, commands, events, fixture, health, items, keys, me, models, openapi, sandbox, seed,
+    sessions, shapes, tenant,
 };
 
 /// A credential, as the documents name it.
@@ -183,6 +183,9 @@ pub(super) static ROUTES: &[Route] = &[
         query &[("cursor", "Start after this event; empty: from the beginning"),
             ("preview", "1: also nylorun.preview frames while a model talks, without ids")],
         body None, ok Content::Events),
+    row!("POST" "/v1/sessions/{sessionId}/sandbox/{tool}", A, Gate::Never, tenant!(sandbox::tool),
+        "runSandboxTool", "Runs one of bash, read, write, edit, grep and glob in a session's sandbox, between its turns",
+        query &[], body Some(&OBJECT), ok Content::Json(&shapes::TOOL_OUTCOME)),
     row!("GET" "/v1/tenant", AS, SETTINGS, tenant!(tenant::status),
         "tenantStatus", "The Tenant's status", query &[], body None, ok Content::Json(&shapes::TENANT)),
     row!("PUT" "/v1/tenant/config/seed", A, Gate::Never, tenant!(seed::put),

@@ -171,6 +171,7 @@ impl Opener {
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             engine: Arc::new(engine),
+            workspaces: None,
         };
         Tenant::start(tenant_config(&self.settings), ports).await.map_err(store_failure)
     }

@@ -14,6 +14,7 @@ mod reader;
 mod reads;
 mod rows;
 mod schema;
+mod workspaces;
 mod writer;
 mod writes;
 

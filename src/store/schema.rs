@@ -221,6 +221,19 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    workspaces (key) {
+        key -> Text,
+        session_id -> Text,
+        sandbox_id -> Nullable<Text>,
+        backend -> Text,
+        image -> Text,
+        state -> Text,
+        created_at -> Text,
+        updated_at -> Text,
+    }
+}
+
 diesel::joinable!(effects -> logs (log_no));
 diesel::joinable!(wakes -> logs (log_no));
 diesel::allow_tables_to_appear_in_same_query!(effects, logs);

@@ -84,6 +84,7 @@ impl World {
             clock: Arc::new(SystemClock),
             entropy: runs.clone(),
             engine: FakeEngine::of(Vec::new()),
+            workspaces: None,
         };
         let mut config = TenantConfig::new("worker-test".into());
         config.harness = HarnessMode::Remote;

@@ -55,7 +55,11 @@ async fn every_route_answers_every_credential_as_the_table_says() {
 }
 
 async fn row(api: &Api, method: &str, path: &str, credential: &str) -> String {
-    let concrete = path.replace("{sessionId}", "s").replace("{agentId}", "a").replace("{id}", "UPPER");
+    let concrete = path
+        .replace("{sessionId}", "s")
+        .replace("{agentId}", "a")
+        .replace("{id}", "UPPER")
+        .replace("{tool}", "bash");
     let mut request = with(api.request(method, &concrete), credential);
     if method != "GET" && method != "DELETE" {
         request = request.text("[]");

@@ -13,12 +13,12 @@ use nylorun::api::{ApiState, HostFacts, HostNames, Listener, ListenerKind, confi
 use nylorun::vault::{Kek, SealedProviders, Vault};
 use nylorun_actors::model::Json;
 use nylorun_actors::model::canonical::sha256_hex;
-use nylorun_actors::ports::StoreError;
 use nylorun_actors::ports::clock::{SystemClock, SystemEntropy};
 use nylorun_actors::ports::store::PrincipalRow;
+use nylorun_actors::ports::{StoreError, WorkspaceManager};
 use nylorun_actors::tenant::{Tenant, TenantConfig, TenantPorts};
-use nylorun_actors::testing::MemoryStore;
 use nylorun_actors::testing::engine::{FakeEngine, Step};
+use nylorun_actors::testing::{FakeWorkspaces, MemoryStore};
 use serde_json::json;
 
 pub const ADMIN: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -78,6 +78,11 @@ impl Api {
     }
 
     pub async fn open(&self, steps: Vec<Step>) {
+        self.open_with(steps, None).await;
+    }
+
+    /// With workspaces of its in-process harness.
+    pub async fn open_with(&self, steps: Vec<Step>, workspaces: Option<Arc<FakeWorkspaces>>) {
         let handle = self.store.handle();
         let put = handle.tx(|tx| {
             tx.put_principal(&PrincipalRow {
@@ -93,6 +98,7 @@ impl Api {
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             engine: FakeEngine::of(steps),
+            workspaces: workspaces.map(|fake| fake as Arc<dyn WorkspaceManager>),
         };
         let config = TenantConfig { arbiters: 1, ..TenantConfig::new("worker-test".into()) };
         let tenant = Tenant::start(config, ports).await.unwrap();
@@ -148,6 +154,7 @@ fn serve(state: &ApiState, kind: ListenerKind, servers: &mut Vec<ServerHandle>) 
     let names = HostNames::of_port(address.port(), None);
     let listener = Listener { state: state.clone(), kind, names };
     let server = HttpServer::new(move || App::new().configure(configure(listener.clone())))
+        .on_connect(nylorun::api::note_socket)
         .workers(1)
         .disable_signals()
         .listen(socket)

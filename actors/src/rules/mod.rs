@@ -13,6 +13,7 @@
 //! | [`keys`] | operator keys |
 //! | [`models`], [`settings`] | the Tenant's model providers and its other settings |
 //! | [`ownership`] | leases, epochs, the fence |
+//! | [`workspaces`] | whose workspace a session uses, and the record of workspaces |
 //! | [`event`] | payloads that always fit |
 
 pub mod advance;
@@ -29,6 +30,7 @@ pub mod refusal;
 pub mod sessions;
 pub mod settings;
 pub mod settle;
+pub mod workspaces;
 
 pub use ownership::RunRefusal;
 pub use refusal::Refusal;

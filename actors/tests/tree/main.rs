@@ -9,3 +9,4 @@ mod panics;
 mod simulation;
 mod support;
 mod turns;
+mod workspaces;

@@ -174,7 +174,13 @@ async fn start(
     let mut config = TenantConfig::new(WorkerId::from(worker));
     config.arbiters = 0;
     config.harness = mode;
-    let ports = TenantPorts { store: store.handle(), clock: clock.clone(), entropy: entropy.clone(), engine };
+    let ports = TenantPorts {
+        store: store.handle(),
+        clock: clock.clone(),
+        entropy: entropy.clone(),
+        engine,
+        workspaces: None,
+    };
     Tenant::start(config, ports).await.unwrap()
 }
 

@@ -8,6 +8,7 @@
 mod reads;
 mod rows;
 mod tx;
+mod workspaces;
 
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ pub use self::rows::{
     Page, PrincipalRow, RecordRow, TenantRow, UsageRow, WakeRow,
 };
 pub use self::tx::Tx;
+pub use self::workspaces::{WorkspaceReads, WorkspaceTx};
 
 /// Why the store could not do what it was asked. Nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -15,6 +15,7 @@ mod samples;
 mod sessions;
 mod tenant;
 mod transactions;
+mod workspaces;
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ pub use record::*;
 pub use sessions::*;
 pub use tenant::*;
 pub use transactions::*;
+pub use workspaces::*;
 
 /// A store under test.
 pub trait Subject {
@@ -132,6 +134,7 @@ macro_rules! store_contract {
             usage_is_a_ledger
             definitions_and_manifests_are_kept
             commands_are_recorded_once_per_session_and_key
+            workspaces_are_written_replaced_listed_and_deleted
         }
     };
     (@tests $make:expr => $($name:ident)*) => {

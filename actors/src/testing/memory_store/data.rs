@@ -6,6 +6,7 @@ use crate::model::Micros;
 use crate::model::ids::{AgentId, EffectId, SessionId};
 use crate::model::json::JsonText;
 use crate::model::session::{SessionDoc, SessionHead, SessionPin};
+use crate::model::workspace::WorkspaceRecord;
 use crate::ports::store::{
     AuditRow, CommandRow, CredentialRow, DefinitionRow, EffectRow, FoldSnapshotRow, IdempotencyRow,
     PrincipalRow, RecordRow, UsageRow, WakeRow,
@@ -46,6 +47,7 @@ pub(super) struct Tables {
     pub idempotency: BTreeMap<String, IdempotencyRow>,
     pub audit: BTreeMap<String, AuditRow>,
     pub usage: BTreeMap<String, UsageRow>,
+    pub workspaces: BTreeMap<String, WorkspaceRecord>,
 }
 
 /// One step back.

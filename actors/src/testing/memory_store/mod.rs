@@ -6,6 +6,7 @@
 
 mod data;
 mod tx;
+mod workspaces;
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -4,7 +4,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use super::data::{Data, SessionRows, Table, Undo};
+use super::data::{Data, SessionRows, Table, Tables, Undo};
 use crate::model::Micros;
 use crate::model::effect::{EffectKind, EffectStatus};
 use crate::model::event::{Envelope, EventKind};
@@ -68,7 +68,11 @@ impl<'a> MemoryTx<'a> {
         }
     }
 
-    fn set<K, V>(&mut self, table: Table<K, V>, key: K, value: Option<V>)
+    pub(super) fn tables(&self) -> &Tables {
+        &self.data.tables
+    }
+
+    pub(super) fn set<K, V>(&mut self, table: Table<K, V>, key: K, value: Option<V>)
     where
         K: Ord + Clone + 'static,
         V: 'static,
