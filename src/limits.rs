@@ -8,6 +8,7 @@ use nylorun_actors::model::ids::WorkerId;
 use nylorun_actors::tenant::TenantConfig;
 
 use crate::api::limits::{KEEP_ALIVE, LIMITS as API};
+use crate::engine::agent::hooks::RETRIES;
 use crate::engine::agent::projection::CHAIN_ABOVE_BYTES;
 use crate::engine::model::provider::{MESSAGE_CHARS, ProviderLimits};
 use crate::engine::model::script::{MAX_DELAY_MS, MAX_STEPS};
@@ -215,6 +216,13 @@ fn engine() -> Vec<Row> {
             bytes(CHAIN_ABOVE_BYTES),
             "engine/agent/projection",
             "in the process a longer one is hashed as a chain (docs/adr/0008)",
+            "fixed",
+        ),
+        row(
+            "answers that the hooks of one turn send back",
+            RETRIES.to_string(),
+            "engine/agent/hooks",
+            "the turn fails with `dynamics.exhausted`",
             "fixed",
         ),
         row(

@@ -58,7 +58,8 @@ fn words(text: &str, families: &[&str]) -> BTreeSet<String> {
     text.split('"').skip(1).step_by(2).filter(|word| is_word(word)).map(str::to_owned).collect()
 }
 
-const FAMILIES: &[&str] = &["execution", "configuration", "delegation", "sandbox", "output", "model", "tool"];
+const FAMILIES: &[&str] =
+    &["execution", "configuration", "delegation", "dynamics", "sandbox", "output", "model", "tool"];
 
 fn engine_codes() -> BTreeSet<String> {
     let mut codes = BTreeSet::new();

@@ -19,5 +19,7 @@ mod pipeline;
 mod resources;
 #[path = "http_api/sandbox.rs"]
 mod sandbox;
+#[path = "http_api/signing_keys.rs"]
+mod signing_keys;
 #[path = "http_api/support.rs"]
 mod support;

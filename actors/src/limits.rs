@@ -129,6 +129,12 @@ limits! {
     /// Documents and nodes inside each other in one manifest.
     MANIFEST_DEPTH: usize = 32, "nesting of documents and nodes in a manifest", "32",
         "model/manifest", "the manifest is refused where it nests deeper", "fixed";
+    /// Life of a token that the Tenant signs, milliseconds.
+    TOKEN_TTL_MS: i64 = 900_000, "life of a token that the Tenant signs", "900 s",
+        "identity/tokens", "a longer wish is cut; a token that claims more is refused", "fixed";
+    /// Rest of a key that was retired before the next rotation may revoke it, milliseconds.
+    SIGNING_KEY_REST_MS: i64 = 960_000, "rest of a retired signing key before the next rotation", "960 s",
+        "rules/signing", "409 with `retryAfterSeconds`; `force` rotates all the same", "fixed";
 }
 
 #[cfg(test)]

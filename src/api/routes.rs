@@ -10,7 +10,7 @@ use super::path::Path;
 use super::state::ApiState;
 use super::{
     admin, agents, commands, events, fixture, health, items, keys, me, models, openapi, sandbox, seed,
-    sessions, shapes, tenant,
+    sessions, shapes, signing_keys, tenant,
 };
 
 /// A credential, as the documents name it.
@@ -24,6 +24,8 @@ pub enum Credential {
     Subject,
     /// A trusted issuer's token.
     Token,
+    /// The token of an Action's delivery.
+    Delivery,
     /// The admin key.
     Admin,
 }
@@ -39,12 +41,15 @@ impl Credential {
             Application => "application",
             Subject => "subject",
             Token => "token",
+            Self::Delivery => "delivery",
             Admin => "admin",
         }
     }
 }
 
 const N: &[Credential] = &[Anonymous];
+/// Open to all, and to whoever sends a credential all the same.
+const NAST: &[Credential] = &[Anonymous, Application, Subject, Token];
 const A: &[Credential] = &[Application];
 const AS: &[Credential] = &[Application, Subject];
 const AST: &[Credential] = &[Application, Subject, Token];
@@ -200,6 +205,14 @@ pub(super) static ROUTES: &[Route] = &[
         "putModel", "Stores a provider and uses it", query &[], body Some(&shapes::PUT_MODEL), ok Content::Json(&shapes::MODEL)),
     row!("PUT" "/v1/tenant/model/selection", AS, SETTINGS, tenant!(models::select),
         "selectModel", "Chooses a model of a configured provider", query &[], body Some(&shapes::SELECT_MODEL), ok Content::Json(&shapes::MODEL)),
+    row!("GET" "/v1/access/jwks", NAST, Gate::Any, tenant!(signing_keys::jwks),
+        "jwks", "Public keys that verify what the Tenant signs", query &[], body None, ok Content::Json(&shapes::JWKS)),
+    row!("GET" "/v1/access/signing-keys", A, Gate::Never, tenant!(signing_keys::list),
+        "listSigningKeys", "Signing keys, revoked ones too", query PAGED, body None, ok Content::Json(&shapes::SIGNING_KEYS)),
+    row!("POST" "/v1/access/signing-keys/rotate", A, Gate::Never, tenant!(signing_keys::rotate),
+        "rotateSigningKeys", "The standby key signs from now on", query &[], body Some(&shapes::ROTATE), ok Content::Json(&shapes::SIGNING_KEYS)),
+    row!("POST" "/v1/access/signing-keys/{kid}/revoke", A, Gate::Never, tenant!(signing_keys::revoke),
+        "revokeSigningKey", "Nothing that a key signed verifies any more", query &[], body Some(&shapes::REVOKE), ok Content::Json(&shapes::SIGNING_KEY)),
     row!("GET" "/v1/admin/status", K, Gate::Any, operator!(admin::status),
         "adminStatus", "The Host's status", query &[], body None, ok Content::Json(&shapes::ADMIN_STATUS)),
     row!("GET" "/v1/admin/host", K, Gate::Any, operator!(admin::status),

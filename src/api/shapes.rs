@@ -56,6 +56,48 @@ pub static AGENTS: Shape = Shape::Object(&[
     may("nextCursor", &TEXT_OR_NULL),
 ]);
 
+// --- Signing keys ---
+
+static JWK: Shape = Shape::Object(&[
+    must("kty", &Shape::Enum(&["EC"])),
+    must("crv", &Shape::Enum(&["P-256"])),
+    must("x", &FILLED),
+    must("y", &FILLED),
+]);
+static PUBLISHED_KEY: Shape = Shape::Object(&[
+    must("kty", &Shape::Enum(&["EC"])),
+    must("crv", &Shape::Enum(&["P-256"])),
+    must("x", &FILLED),
+    must("y", &FILLED),
+    must("kid", &FILLED),
+    must("alg", &Shape::Enum(&["ES256"])),
+    must("use", &Shape::Enum(&["sig"])),
+]);
+/// `GET /v1/access/jwks`.
+pub static JWKS: Shape =
+    Shape::Object(&[must("keys", &Shape::List { item: &PUBLISHED_KEY, min: 2, max: 3 })]);
+static ISO_OR_NULL: Shape = Shape::Union(&[&ISO, &Shape::Null]);
+/// A signing key.
+pub static SIGNING_KEY: Shape = Shape::Object(&[
+    must("id", &FILLED),
+    must("state", &Shape::Enum(&["standby", "current", "previous", "revoked"])),
+    must("alg", &Shape::Enum(&["ES256"])),
+    must("publicKey", &JWK),
+    must("createdAt", &ISO),
+    must("activatedAt", &ISO_OR_NULL),
+    must("retiredAt", &ISO_OR_NULL),
+    must("revokedAt", &ISO_OR_NULL),
+]);
+/// `GET /v1/access/signing-keys` and the answer to a rotation.
+pub static SIGNING_KEYS: Shape = Shape::Object(&[
+    must("keys", &Shape::List { item: &SIGNING_KEY, min: 0, max: MAX }),
+    may("nextCursor", &TEXT_OR_NULL),
+]);
+/// `POST /v1/access/signing-keys/rotate`.
+pub static ROTATE: Shape = Shape::Object(&[must("requestId", &FILLED), may("force", &BOOL)]);
+/// `POST /v1/access/signing-keys/{kid}/revoke`.
+pub static REVOKE: Shape = Shape::Object(&[must("requestId", &FILLED)]);
+
 // --- Sessions ---
 
 static SELECTION: Shape = Shape::Object(&[must("serverName", &FILLED), must("credentialId", &FILLED)]);

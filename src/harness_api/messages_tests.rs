@@ -1,3 +1,5 @@
+//! The WebSocket message reader: fragments, bounds, and that no memory is taken before they were looked at.
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -281,7 +281,7 @@ impl Host {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(RETRY_LONGEST);
         };
-        self.state.slot().open(opened.tenant.clone(), opened.models.clone());
+        self.state.slot().open(opened.tenant.clone(), opened.models.clone(), opened.signing.clone());
         self.link.tenant_id = Some(opened.tenant.id().as_str().to_owned());
         self.home.write_link(&self.link)?;
         if self.with_sample {

@@ -7,6 +7,7 @@
 mod access;
 mod error;
 mod hot;
+mod keys;
 mod open;
 mod prepared;
 mod queue;

@@ -181,6 +181,23 @@ diesel::table! {
 }
 
 diesel::table! {
+    signing_keys (id) {
+        id -> Text,
+        state -> Text,
+        alg -> Text,
+        public_jwk -> Text,
+        created_at -> BigInt,
+        activated_at -> Nullable<BigInt>,
+        retired_at -> Nullable<BigInt>,
+        revoked_at -> Nullable<BigInt>,
+        kek_id -> Text,
+        nonce -> Binary,
+        ciphertext -> Binary,
+        wrapped_dek -> Binary,
+    }
+}
+
+diesel::table! {
     idempotency (key) {
         key -> Text,
         body_hash -> Text,

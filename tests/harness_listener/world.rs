@@ -7,6 +7,7 @@ use std::time::Duration;
 use nylorun::api::{ApiState, HostFacts};
 use nylorun::harness_api::{HarnessListener, ListenerConfig};
 use nylorun::host::listen::bind;
+use nylorun::identity::SigningKeys;
 use nylorun::vault::{Kek, SealedProviders, Vault};
 use nylorun_actors::model::Json;
 use nylorun_actors::model::command::{Command, CommandBody, MessageInput};
@@ -92,9 +93,16 @@ impl World {
         edit(&mut config);
         let tenant = Tenant::start(config, ports).await.unwrap();
         let vault = Arc::new(Vault::new(Kek::from_bytes([5; 32])));
-        let models = SealedProviders::load(store.handle(), vault).await.unwrap();
+        let models = SealedProviders::load(store.handle(), vault.clone()).await.unwrap();
+        let signing = SigningKeys::new(
+            store.handle(),
+            vault,
+            tenant.id().clone(),
+            Arc::new(SystemClock),
+            Arc::new(SystemEntropy),
+        );
         let state = state();
-        state.slot().open(tenant.clone(), Arc::new(models));
+        state.slot().open(tenant.clone(), Arc::new(models), Arc::new(signing));
         let (listener, address) = listener(&state, 100, &["core.internal:4200".to_owned()]);
         let world = Self { state, tenant, store, listener, address, turns, runs };
         world.agent("assistant", json!({})).await;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use actix_web::dev::ServerHandle;
 use actix_web::{App, HttpServer};
 use nylorun::api::{ApiState, HostFacts, HostNames, Listener, ListenerKind, configure};
+use nylorun::identity::SigningKeys;
 use nylorun::vault::{Kek, SealedProviders, Vault};
 use nylorun_actors::model::Json;
 use nylorun_actors::model::canonical::sha256_hex;
@@ -103,8 +104,20 @@ impl Api {
         let config = TenantConfig { arbiters: 1, ..TenantConfig::new("worker-test".into()) };
         let tenant = Tenant::start(config, ports).await.unwrap();
         let vault = Arc::new(Vault::new(Kek::from_bytes([5; 32])));
+        let signing = SigningKeys::new(
+            handle.clone(),
+            vault.clone(),
+            tenant.id().clone(),
+            Arc::new(SystemClock),
+            Arc::new(SystemEntropy),
+        );
         let models = SealedProviders::load(handle, vault).await.unwrap();
-        self.state.slot().open(tenant, Arc::new(models));
+        self.state.slot().open(tenant, Arc::new(models), Arc::new(signing));
+    }
+
+    /// The Tenant's signing keys.
+    pub fn signing(&self) -> Arc<SigningKeys> {
+        self.state.slot().open_tenant().unwrap().signing.clone()
     }
 
     pub fn request(&self, method: &str, path: &str) -> Request {

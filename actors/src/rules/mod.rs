@@ -11,6 +11,7 @@
 //! | [`settle`] | how a segment's end changes the session |
 //! | [`history`] | the fold of the record, its snapshots |
 //! | [`keys`] | operator keys |
+//! | [`signing`] | the Tenant's signing keys: ensure, rotate, revoke |
 //! | [`models`], [`settings`] | the Tenant's model providers and its other settings |
 //! | [`ownership`] | leases, epochs, the fence |
 //! | [`workspaces`] | whose workspace a session uses, and the record of workspaces |
@@ -30,6 +31,7 @@ pub mod refusal;
 pub mod sessions;
 pub mod settings;
 pub mod settle;
+pub mod signing;
 pub mod workspaces;
 
 pub use ownership::RunRefusal;

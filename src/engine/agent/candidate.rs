@@ -111,6 +111,45 @@ fn evidence(evidence: &Json) -> Result<(), String> {
     Ok(())
 }
 
+fn blocks_of<'a>(candidate: &'a JsonMap, kind: &'a str) -> impl Iterator<Item = &'a Json> {
+    let blocks = candidate.get("output").and_then(Json::as_array).into_iter().flatten();
+    blocks.filter(move |block| block.get("type").and_then(Json::as_str) == Some(kind))
+}
+
+/// What a candidate says: its text blocks joined; `None` when that is nothing.
+#[must_use]
+pub fn text(candidate: &JsonMap) -> Option<String> {
+    let text: String = blocks_of(candidate, "text").filter_map(|block| block.get("text")?.as_str()).collect();
+    (!text.is_empty()).then_some(text)
+}
+
+/// The calls of a candidate as hooks see them: `{id, name, args}` each.
+#[must_use]
+pub fn calls(candidate: &JsonMap) -> Json {
+    let member = |block: &Json, key: &str| block.get(key).cloned().unwrap_or_else(|| json!(""));
+    let call = |block: &Json| json!({"id": member(block, "id"), "name": member(block, "name"), "args": block["args"]});
+    blocks_of(candidate, "tool-call").map(call).collect()
+}
+
+/// Puts one text in the place of all text blocks: where the first was, or before the calls.
+pub fn replace_text(candidate: &mut JsonMap, text: &str) {
+    replace(candidate, "text", json!({"type": "text", "text": text}));
+}
+
+/// Puts one value in the place of all json blocks.
+pub fn replace_json(candidate: &mut JsonMap, value: &Json) {
+    replace(candidate, "json", json!({"type": "json", "value": value}));
+}
+
+fn replace(candidate: &mut JsonMap, kind: &str, block: Json) {
+    let Some(blocks) = candidate.get_mut("output").and_then(Json::as_array_mut) else { return };
+    let is = |block: &Json, kind: &str| block.get("type").and_then(Json::as_str) == Some(kind);
+    let at =
+        blocks.iter().position(|block| is(block, kind) || is(block, "tool-call")).unwrap_or(blocks.len());
+    blocks.retain(|block| !is(block, kind));
+    blocks.insert(at, block);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +176,40 @@ mod tests {
             "evidence": {"requestId": "r", "resolvedModel": "m", "warnings": ["w"], "extras": {"contextWindow": 1}},
         });
         assert_eq!(Json::Object(normalize(&full).unwrap()), full);
+    }
+
+    #[test]
+    fn a_replaced_text_stands_where_the_first_was_or_before_the_calls() {
+        let block = |kind: &str, text: &str| json!({"type": kind, "text": text});
+        let call = json!({"type": "tool-call", "id": "c", "name": "t", "args": {"a": 1}});
+        let replaced = |output: Json| {
+            let mut candidate = json!({"output": output}).as_object().cloned().unwrap();
+            replace_text(&mut candidate, "new");
+            candidate["output"].clone()
+        };
+        let reasoning = block("reasoning", "r");
+        assert_eq!(
+            replaced(json!([reasoning, block("text", "a"), call, block("text", "b")])),
+            json!([reasoning, block("text", "new"), call])
+        );
+        assert_eq!(replaced(json!([reasoning, call])), json!([reasoning, block("text", "new"), call]));
+        assert_eq!(replaced(json!([])), json!([block("text", "new")]));
+    }
+
+    #[test]
+    fn hooks_see_the_joined_text_and_the_calls() {
+        let output = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"},
+            {"type": "tool-call", "id": "c", "name": "t", "args": {"a": 1}, "raw": "{}"}, {"type": "tool-call", "args": {}}]);
+        let candidate = json!({"output": output}).as_object().cloned().unwrap();
+        assert_eq!(text(&candidate).as_deref(), Some("ab"));
+        assert_eq!(
+            calls(&candidate),
+            json!([{"id": "c", "name": "t", "args": {"a": 1}}, {"id": "", "name": "", "args": {}}])
+        );
+        assert_eq!(
+            text(&json!({"output": [{"type": "text", "text": ""}]}).as_object().cloned().unwrap()),
+            None
+        );
     }
 
     #[test]

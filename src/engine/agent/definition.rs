@@ -1,91 +1,17 @@
-//! A manifest as the loop reads it: instructions, tools with their schemas, and what this engine refuses
+//! A manifest as the loop reads it: instructions, tools, hooks, sub-agents, and what this engine refuses
 //! (spec: engine, sections 1 and 4.3).
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use nylorun_actors::model::Json;
 use nylorun_actors::model::canonical::{canonical, manifest_hash};
-use nylorun_actors::model::manifest::{self, AgentManifest, Capability, parse};
-use serde_json::json;
+use nylorun_actors::model::manifest::{self, AgentManifest, HookAt, HookPoint, HookScope, parse};
 
 use super::errors::TurnFailure;
 use super::schema::Schema;
-use super::state::{Descriptor, Reference};
+use super::toolset::{Tool, Toolset, own_tool, session_tool};
 use crate::engine::model::call::PromptItem;
 use crate::engine::model::item;
-
-/// A tool that a model may call.
-#[derive(Debug)]
-pub struct Tool {
-    /// Capability and descriptor, as a saved call keeps them.
-    pub reference: Reference,
-    input: OnceLock<Schema>,
-    output: OnceLock<Schema>,
-}
-
-impl Tool {
-    fn new(capability_id: &str, descriptor: Descriptor) -> Arc<Self> {
-        let reference = Reference {
-            capability_id: capability_id.to_owned(),
-            tool_name: descriptor.name.clone(),
-            descriptor,
-        };
-        Arc::new(Self { reference, input: OnceLock::new(), output: OnceLock::new() })
-    }
-
-    /// The schema of its arguments, compiled once.
-    pub fn input(&self) -> &Schema {
-        self.input.get_or_init(|| Schema::compile(&self.reference.descriptor.input_schema))
-    }
-
-    /// The schema of its output, compiled once.
-    pub fn output(&self) -> Option<&Schema> {
-        let schema = self.reference.descriptor.output_schema.as_ref()?;
-        Some(self.output.get_or_init(|| Schema::compile(schema)))
-    }
-}
-
-/// The tools on offer in one run.
-#[derive(Debug, Default)]
-pub struct Toolset {
-    tools: Vec<Arc<Tool>>,
-    by_name: HashMap<String, usize>,
-    /// `{name, description?, inputSchema}` each, for the model.
-    pub offers: Vec<Arc<Json>>,
-    /// The canonical text of `offers`.
-    pub offers_text: String,
-    /// The first name that two tools share.
-    pub duplicate: Option<String>,
-}
-
-impl Toolset {
-    /// The tool of this name.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Arc<Tool>> {
-        self.by_name.get(name).map(|at| &self.tools[*at])
-    }
-
-    fn of(tools: Vec<Arc<Tool>>) -> Self {
-        let mut set = Self::default();
-        for (at, tool) in tools.iter().enumerate() {
-            let descriptor = &tool.reference.descriptor;
-            if set.by_name.insert(descriptor.name.clone(), at).is_some() && set.duplicate.is_none() {
-                set.duplicate = Some(descriptor.name.clone());
-            }
-            let mut offer = json!({"name": descriptor.name});
-            if let Some(description) = &descriptor.description {
-                offer["description"] = json!(description);
-            }
-            offer["inputSchema"] = descriptor.input_schema.as_ref().clone();
-            set.offers.push(Arc::new(offer));
-        }
-        let texts: Vec<_> = set.offers.iter().map(|offer| canonical(offer)).collect();
-        set.offers_text = format!("[{}]", texts.join(","));
-        set.tools = tools;
-        set
-    }
-}
 
 /// The instructions of a prompt and their canonical text.
 #[derive(Clone, Debug)]
@@ -94,6 +20,54 @@ pub struct Head {
     pub item: PromptItem,
     /// Its canonical text.
     pub text: String,
+}
+
+impl Head {
+    /// The head of these instructions, joined by a blank line; `None` when there are none.
+    #[must_use]
+    pub fn of<'a>(instructions: impl Iterator<Item = &'a String>) -> Option<Self> {
+        let texts: Vec<_> = instructions.map(String::as_str).collect();
+        if texts.is_empty() {
+            return None;
+        }
+        let item = item::instructions(&texts.join("\n\n"));
+        Some(Self { text: canonical(&item), item })
+    }
+}
+
+/// The capabilities that want to be asked at each hook point, in manifest order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hooks {
+    /// Before the turn.
+    pub before_turn: Vec<String>,
+    /// Before each model call.
+    pub before_step: Vec<String>,
+    /// After each answer of the model.
+    pub after_step: Vec<String>,
+    /// After the final answer.
+    pub after_turn: Vec<String>,
+}
+
+impl Hooks {
+    fn read(agent: &AgentManifest) -> Self {
+        let at = |at: HookAt, scope: HookScope| {
+            let point = HookPoint { at, scope };
+            let wants = agent.capabilities.iter().filter(|capability| capability.hooks.contains(&point));
+            wants.map(|capability| capability.id.clone()).collect()
+        };
+        Self {
+            before_turn: at(HookAt::Before, HookScope::Turn),
+            before_step: at(HookAt::Before, HookScope::Step),
+            after_step: at(HookAt::After, HookScope::Step),
+            after_turn: at(HookAt::After, HookScope::Turn),
+        }
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A manifest, read once and shared by the runs that use it.
@@ -105,11 +79,15 @@ pub struct Definition {
     pub hash: String,
     /// The agent's id.
     pub id: String,
-    /// The instructions; absent when there are none.
+    /// The instructions of its capabilities, in order.
+    pub instructions: Vec<String>,
+    /// The same as a prompt's head; absent when there are none.
     pub head: Option<Head>,
     /// The schema of the final answer.
     pub output_schema: Option<Arc<Json>>,
-    /// Why an engine of this part cannot run it.
+    /// Who is asked when.
+    pub hooks: Hooks,
+    /// Why this engine cannot run it.
     pub refusal: Option<TurnFailure>,
     /// Ids of its capabilities in order, each with its own tools.
     capabilities: Vec<(String, Vec<Arc<Tool>>)>,
@@ -123,52 +101,54 @@ impl Definition {
     /// # Errors
     /// In words, when the document is no agent manifest.
     pub fn read(manifest: Arc<Json>, sandbox: bool) -> Result<Self, String> {
-        let agent = match parse(&manifest) {
-            Ok(manifest::Definition::Agent(agent)) => agent,
-            Ok(manifest::Definition::Workflow(_)) => return Err("the manifest is of a flow".to_owned()),
+        match parse(&manifest) {
+            Ok(manifest::Definition::Agent(agent)) => Ok(Self::of(manifest, agent, sandbox)),
+            Ok(manifest::Definition::Workflow(_)) => Err("the manifest is of a flow".to_owned()),
             Err(issues) => {
                 let issues: Vec<_> = issues.iter().map(ToString::to_string).collect();
-                return Err(format!("the manifest does not read: {}", issues.join("; ")));
+                Err(format!("the manifest does not read: {}", issues.join("; ")))
             }
-        };
-        let instructions: Vec<_> = agent
+        }
+    }
+
+    fn of(manifest: Arc<Json>, agent: AgentManifest, sandbox: bool) -> Self {
+        let mut capabilities: Vec<(String, Vec<Arc<Tool>>)> = Vec::new();
+        for capability in &agent.capabilities {
+            let own = capability.tools.iter().map(|tool| own_tool(&capability.id, tool));
+            capabilities.push((capability.id.clone(), own.collect()));
+        }
+        let instructions: Vec<String> = agent
             .capabilities
             .iter()
-            .flat_map(|capability| &capability.instructions)
-            .map(String::as_str)
+            .flat_map(|capability| capability.instructions.iter().cloned())
             .collect();
-        let head = (!instructions.is_empty()).then(|| {
-            let item = item::instructions(&instructions.join("\n\n"));
-            Head { text: canonical(&item), item }
-        });
-        let refusal = refusal(&agent, sandbox);
-        let own_tools = |capability: &Capability| {
-            capability.tools.iter().map(|tool| own_tool(&capability.id, tool)).collect()
-        };
-        let capabilities: Vec<(String, Vec<Arc<Tool>>)> = agent
-            .capabilities
-            .iter()
-            .map(|capability| (capability.id.clone(), own_tools(capability)))
-            .collect();
-        Ok(Self {
+        Self {
             hash: manifest_hash(&manifest),
+            hooks: Hooks::read(&agent),
+            refusal: refusal(&agent, sandbox),
             id: agent.id,
-            head,
+            head: Head::of(instructions.iter()),
+            instructions,
             output_schema: agent.output_schema,
-            refusal,
             own: Arc::new(Toolset::of(
                 capabilities.iter().flat_map(|(_, tools)| tools.iter().cloned()).collect(),
             )),
             capabilities,
             output: OnceLock::new(),
             manifest,
-        })
+        }
     }
 
     /// The schema of the final answer, compiled once.
     pub fn output(&self) -> Option<&Schema> {
         let schema = self.output_schema.as_ref()?;
         Some(self.output.get_or_init(|| Schema::compile(schema)))
+    }
+
+    /// Whether it has a capability of this id.
+    #[must_use]
+    pub fn has_capability(&self, id: &str) -> bool {
+        self.capabilities.iter().any(|(own, _)| own == id)
     }
 
     /// The tools of a run: each capability's own, then those discovered for it.
@@ -193,7 +173,7 @@ impl Definition {
     }
 }
 
-/// What this engine does not do must not be done wrongly: hooks, agents as tools, HTTP tools, served skills, discovery
+/// What this engine does not do must not be done wrongly: agents as tools, HTTP tools, served skills, discovery
 /// of MCP tools, and sandbox tools that nobody here runs.
 fn refusal(agent: &AgentManifest, sandbox: bool) -> Option<TurnFailure> {
     let refuse = |code: &str, what: String| {
@@ -201,9 +181,6 @@ fn refusal(agent: &AgentManifest, sandbox: bool) -> Option<TurnFailure> {
     };
     for capability in &agent.capabilities {
         let id = &capability.id;
-        if !capability.hooks.is_empty() {
-            return refuse("execution.failed", format!("capability {id} has hooks"));
-        }
         for tool in &capability.tools {
             if tool.agent.is_some() {
                 return refuse("delegation.engine-only", format!("tool {} is an agent", tool.name));
@@ -225,37 +202,14 @@ fn refusal(agent: &AgentManifest, sandbox: bool) -> Option<TurnFailure> {
     None
 }
 
-fn own_tool(capability_id: &str, tool: &manifest::Tool) -> Arc<Tool> {
-    Tool::new(
-        capability_id,
-        Descriptor {
-            name: tool.name.clone(),
-            description: tool.description.clone(),
-            input_schema: Arc::clone(&tool.input_schema),
-            output_schema: tool.output_schema.clone(),
-        },
-    )
-}
-
-/// A discovered tool: `{agentId?, capabilityId, name, description?, inputSchema, outputSchema?}`.
-fn session_tool(capability_id: &str, tool: &Json) -> Result<Arc<Tool>, String> {
-    let name = text(tool, "name").ok_or("a session tool has no name")?;
-    let input = tool.get("inputSchema").ok_or_else(|| format!("session tool {name} has no input schema"))?;
-    let descriptor = Descriptor {
-        name: name.to_owned(),
-        description: text(tool, "description").map(str::to_owned),
-        input_schema: Arc::new(input.clone()),
-        output_schema: tool.get("outputSchema").cloned().map(Arc::new),
-    };
-    Ok(Tool::new(capability_id, descriptor))
-}
-
 fn text<'a>(value: &'a Json, key: &str) -> Option<&'a str> {
     value.get(key).and_then(Json::as_str)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn tool(name: &str) -> Json {
@@ -309,15 +263,30 @@ mod tests {
     }
 
     #[test]
-    fn hooks_agents_as_tools_mcp_servers_and_unserved_sandboxes_are_refused() {
+    fn hooks_are_known_by_point_in_manifest_order() {
+        let point = |at: &str, scope: &str| json!({"at": at, "scope": scope});
+        let two = json!([
+            {"id": "y", "type": "agent", "hooks": [point("before", "turn"), point("after", "turn")]},
+            {"id": "x", "type": "agent", "hooks": [point("before", "turn"), point("before", "step"), point("after", "step")]},
+        ]);
+        let hooks = Definition::read(manifest(two), false).unwrap().hooks;
+        assert_eq!(hooks.before_turn, ["y", "x"]);
+        assert_eq!(
+            (&hooks.before_step[..], &hooks.after_step[..]),
+            (&["x".to_owned()][..], &["x".to_owned()][..])
+        );
+        assert_eq!(hooks.after_turn, ["y"]);
+        assert!(Definition::read(manifest(json!([])), false).unwrap().hooks.is_empty());
+    }
+
+    #[test]
+    fn agents_as_tools_mcp_servers_and_unserved_sandboxes_are_refused() {
         let code = |capability: Json, sandbox| {
             Definition::read(manifest(json!([capability])), sandbox)
                 .unwrap()
                 .refusal
                 .map(|refusal| refusal.code)
         };
-        let hooks = json!({"id": "x", "type": "agent", "hooks": [{"at": "before", "scope": "turn"}]});
-        assert_eq!(code(hooks, false).as_deref(), Some("execution.failed"));
         let task = json!({"type": "object", "properties": {"task": {"type": "string", "minLength": 1}},
             "required": ["task"], "additionalProperties": false});
         let agent = json!({"manifestSchemaVersion": 4, "id": "c", "description": "d", "capabilities": []});

@@ -12,7 +12,8 @@ pub struct TurnFailure {
     pub code: String,
     /// In words.
     pub message: String,
-    /// What failed: `step` for a model call and what follows from it; absent for the turn as a whole.
+    /// What failed: `step` for a model call and what follows from it, `execution` for a hook of the turn; absent for
+    /// the turn as a whole.
     pub scope: Option<&'static str>,
 }
 
@@ -26,7 +27,13 @@ impl TurnFailure {
     /// A failure of one step.
     #[must_use]
     pub fn of_step(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { scope: Some("step"), ..Self::new(code, message) }
+        Self::scoped("step", code, message)
+    }
+
+    /// A failure within a scope.
+    #[must_use]
+    pub fn scoped(scope: &'static str, code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { scope: Some(scope), ..Self::new(code, message) }
     }
 
     /// `{code, message, scope?}`.

@@ -24,6 +24,12 @@ impl Ids {
         Self { seed, counters: HashMap::new() }
     }
 
+    /// The ids of a sub-agent that an invocation of this seed runs.
+    #[must_use]
+    pub fn nested(&self, invocation: &str) -> Self {
+        Self::with_seed(format!("{}_{invocation}", self.seed))
+    }
+
     /// The next id of a prefix.
     pub fn next(&mut self, prefix: &'static str) -> String {
         let n = self.counters.entry(prefix).or_insert(0);
@@ -41,5 +47,12 @@ mod tests {
         let mut ids = Ids::with_seed("T_0".to_owned());
         let got: Vec<_> = ["turn", "step", "invocation", "invocation", "step"].map(|p| ids.next(p)).into();
         assert_eq!(got, ["turn_T_0_1", "step_T_0_1", "invocation_T_0_1", "invocation_T_0_2", "step_T_0_2"]);
+    }
+
+    #[test]
+    fn ids_of_a_sub_agent_count_anew_under_the_seed_and_the_invocation() {
+        let mut ids = Ids::with_seed("T_0".to_owned());
+        ids.next("turn");
+        assert_eq!(ids.nested("invocation_T_0_2").next("turn"), "turn_T_0_invocation_T_0_2_1");
     }
 }

@@ -4,14 +4,16 @@
 //! out the same on every replay; a segment whose effects are still open ends as [`SegmentEnd::Suspended`] with its
 //! start untouched. It owns no I/O, no clock and no cache: `engine::run` gives it those.
 //!
-//! Not here: hooks, agents as tools, compaction. A manifest that needs the first two ends as a failed turn.
+//! Not here: agents as tools, compaction. A manifest that needs the first ends as a failed turn.
 
 pub mod answers;
 pub mod candidate;
 pub mod definition;
 pub mod errors;
+pub mod hooks;
 pub mod ids;
 pub mod input;
+pub mod maker;
 mod open;
 pub mod outcome;
 mod plan;
@@ -22,6 +24,7 @@ pub mod schema;
 pub mod seal;
 pub mod state;
 mod step;
+pub mod toolset;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,12 +34,14 @@ use nylorun_actors::model::checkpoint::Checkpoint;
 use nylorun_actors::model::transcript::{Edit, edits};
 use nylorun_actors::model::turn::{AbortKind, OutputStatus, Thrown, YieldAfter};
 
-use definition::{Definition, Toolset};
+use definition::{Definition, Head};
 use errors::{Stop, TurnFailure};
 use ids::Ids;
-use port::{EffectMaker, EffectPort};
+use maker::EffectMaker;
+use port::EffectPort;
 use projection::{Mark, Projection};
-use state::{ExecutionState, Status};
+use state::{ExecutionState, Status, TurnInFlight};
+use toolset::Toolset;
 
 /// What a segment starts from.
 pub struct Start {
@@ -94,11 +99,17 @@ enum Finish {
     Yielded,
 }
 
+/// What a model is offered in a step, beside the transcript.
+struct Offer {
+    head: Option<Head>,
+    tools: Arc<Toolset>,
+}
+
 /// A segment under way.
 struct Segment {
     definition: Arc<Definition>,
     tools: Arc<Toolset>,
-    checkpoint: Checkpoint,
+    input: Json,
     view: Projection,
     yield_after: Option<YieldAfter>,
     port: Rc<dyn EffectPort>,
@@ -115,6 +126,8 @@ struct Segment {
     step: u32,
     /// Steps of this segment.
     steps: u32,
+    /// The turn begins here and has had no step yet.
+    fresh: bool,
 }
 
 /// Runs a segment. Hands back the transcript too: at its new end, or where it started when nothing is to be kept.
@@ -130,7 +143,7 @@ pub async fn run_segment(start: Start, port: Rc<dyn EffectPort>) -> (SegmentEnd,
         base: view.entries().len(),
         definition,
         tools,
-        checkpoint,
+        input: checkpoint.input,
         view,
         yield_after,
         port,
@@ -139,6 +152,7 @@ pub async fn run_segment(start: Start, port: Rc<dyn EffectPort>) -> (SegmentEnd,
         turn: String::new(),
         step: 1,
         steps: 0,
+        fresh: false,
     };
     let end = match segment.drive().await {
         Ok(finish) => segment.finish(finish),
@@ -219,14 +233,7 @@ impl Segment {
                 self.end(OutputStatus::Paused, |ended| ended.pending = Some(pending))
             }
             Finish::Yielded => {
-                let turn_id = self.turn.clone();
-                match &mut self.state.turn {
-                    Some(turn) => turn.turn_id = turn_id,
-                    none => {
-                        *none =
-                            Some(state::TurnInFlight { turn_id, input: None, patch: None, attempts: None });
-                    }
-                }
+                self.state.turn.get_or_insert_with(|| TurnInFlight::new(self.turn.clone()));
                 self.state.record();
                 self.end(OutputStatus::Yielded, |_| ())
             }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use nylorun_actors::model::Json;
 use nylorun_actors::model::canonical::canonical_eq;
 use nylorun_actors::model::checkpoint::{Checkpoint, ENGINE_VERSION};
 use serde::Deserialize;
@@ -10,12 +11,13 @@ use serde_json::json;
 
 use super::Segment;
 use super::answers;
-use super::definition::{Definition, Toolset};
+use super::definition::Definition;
 use super::errors::Stop;
 use super::input::Input;
 use super::projection::progress;
 use super::schema::{Refusal, Schema};
-use super::state::{CallStatus, ExecutionState, SavedCall, Status};
+use super::state::{Attempts, CallStatus, ExecutionState, SavedCall, Status, TurnInFlight};
+use super::toolset::Toolset;
 
 /// The state that a segment starts with.
 ///
@@ -84,10 +86,20 @@ fn check_args(call: &SavedCall, tools: &Toolset) -> Result<(), Stop> {
     }
 }
 
+/// The text of a message; of one in parts, its texts joined by a space. `None` when it has none.
+fn said(event: &Json) -> Option<String> {
+    if let Some(text) = event.get("text").and_then(Json::as_str) {
+        return Some(text.to_owned());
+    }
+    let parts = event.get("content").and_then(Json::as_array)?;
+    let texts: Vec<_> = parts.iter().filter_map(|part| part.get("text")?.as_str()).collect();
+    (!texts.is_empty()).then(|| texts.join(" "))
+}
+
 impl Segment {
     /// Begins the turn, or takes it up where the state left it.
     pub(super) fn open(&mut self) -> Result<(), Stop> {
-        let input = Input::read(&self.checkpoint.input).map_err(Stop::invalid_input)?;
+        let input = Input::read(&self.input).map_err(Stop::invalid_input)?;
         let has_active = self
             .state
             .plan
@@ -123,6 +135,14 @@ impl Segment {
         let turn = self.ids.next("turn");
         self.state.turn_count += 1;
         self.state.status = Status::Active;
+        if !self.definition.hooks.is_empty() {
+            self.state.turn = Some(TurnInFlight {
+                input: said(&event).map(Json::String),
+                attempts: Some(Attempts::default()),
+                ..TurnInFlight::new(turn.clone())
+            });
+        }
+        self.fresh = true;
         self.state.record();
         self.resume(turn, 1);
         self.view.push(Arc::new(json!({"kind": "input", "turnId": self.turn, "event": event})));

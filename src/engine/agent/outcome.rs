@@ -2,10 +2,10 @@
 
 use nylorun_actors::model::Json;
 
-use super::definition::Toolset;
 use super::results;
 use super::schema::{Refusal, Schema};
 use super::state::{CallStatus, Interaction, InteractionKind, Phase, SavedCall};
+use super::toolset::Toolset;
 
 /// The tool result of a tagged outcome `{kind: completed | failed | denied, ...}`; `None` when it is none of them.
 #[must_use]

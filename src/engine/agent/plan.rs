@@ -65,7 +65,7 @@ impl Segment {
             let call = &mut plan.calls[at];
             match resolved {
                 Ok(Resolution::Completed(done)) => {
-                    let question = self.make.id(&format!("interaction:{}", call.invocation_id));
+                    let question = self.make.interaction_id(&call.invocation_id);
                     outcome::receive(call, &done.value, question, &self.tools);
                     if let Some(patch) = done.state_patch {
                         let memory = self.state.state.get_or_insert_default();

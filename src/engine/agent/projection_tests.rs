@@ -1,3 +1,5 @@
+//! Projected transcripts: what the model reads of each entry, and that a kept projection equals a fresh one.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -7,12 +7,14 @@ use nylorun_actors::model::Json;
 use nylorun_actors::model::json::JsonMap;
 use serde_json::json;
 
-use super::definition::{Definition, Toolset};
+use super::definition::Definition;
 use super::errors::TurnFailure;
+use super::hooks::decision::Verdict;
 use super::ids::Ids;
 use super::results;
 use super::schema::Refusal;
 use super::state::{CallStatus, Ordered, Plan, SavedCall};
+use super::toolset::Toolset;
 
 /// A call as the model wrote it, with an id and a name of its own.
 struct Asked {
@@ -40,8 +42,8 @@ pub fn calls_tools(candidate: &JsonMap) -> bool {
     blocks(candidate).any(|block| block_type(block) == "tool-call")
 }
 
-/// The plan of a candidate that calls tools. Ids and names that cannot stand are replaced in the candidate too, so that
-/// each call in the transcript has a result.
+/// The plan of a candidate that calls tools, without those that hooks deny. Ids and names that cannot stand are replaced
+/// in the candidate too, so that each call in the transcript has a result.
 ///
 /// # Errors
 /// `configuration.invalid` when a tool's schema cannot be used.
@@ -50,6 +52,7 @@ pub fn plan(
     tools: &Toolset,
     ids: &mut Ids,
     at: StepAt<'_>,
+    verdict: &Verdict,
 ) -> Result<Plan, TurnFailure> {
     let (mut order, mut immediate, mut calls) = (Vec::new(), Vec::new(), Vec::new());
     for Asked { call_id, name, args, bad_id } in asked(candidate, ids) {
@@ -64,6 +67,9 @@ pub fn plan(
             continue;
         };
         match tool.input().check(&args) {
+            Ok(()) if let Some(reason) = verdict.denial(&call_id) => {
+                immediate.push(results::denied(&call_id, &name, reason));
+            }
             Ok(()) => calls.push(SavedCall {
                 call_id,
                 invocation_id: ids.next("invocation"),
@@ -202,7 +208,8 @@ mod tests {
         let mut candidate = candidate(blocks);
         let tools = definition(json!({})).toolset(&[]).unwrap();
         let at = StepAt { turn_id: "turn", step_id: "step", number: 1 };
-        let plan = plan(&mut candidate, &tools, &mut Ids::with_seed("S".to_owned()), at).unwrap();
+        let plan = plan(&mut candidate, &tools, &mut Ids::with_seed("S".to_owned()), at, &Verdict::default())
+            .unwrap();
         (candidate, plan)
     }
 

@@ -7,6 +7,7 @@ use nylorun_actors::model::Json;
 use nylorun_actors::model::json::JsonMap;
 use serde::{Deserialize, Serialize};
 
+use super::hooks::patch::Patch;
 use super::results;
 
 /// Where an execution stands.
@@ -54,7 +55,7 @@ pub struct ExecutionState {
     /// The session's memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<JsonMap>,
-    /// The turn in flight after a rollover.
+    /// The turn in flight, after a rollover or where hooks set something for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnInFlight>,
     /// Tool calls that are not all settled.
@@ -65,21 +66,39 @@ pub struct ExecutionState {
     pub cancelled_calls: Option<Vec<SavedCall>>,
 }
 
-/// The turn that a rollover left open.
+/// The turn in flight, kept from a rollover, and with hooks from a pause too.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TurnInFlight {
     /// The engine's turn id.
     pub turn_id: String,
-    /// Written by engines with hooks.
+    /// With hooks: the person's text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Json>,
-    /// Written by engines with hooks.
+    /// With hooks: what those before the turn set for all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub patch: Option<Json>,
-    /// Written by engines with hooks.
+    pub patch: Option<Patch>,
+    /// With hooks: how often they sent an answer back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attempts: Option<Json>,
+    pub attempts: Option<Attempts>,
+}
+
+/// How often hooks sent an answer back in a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Attempts {
+    /// Those after a step.
+    pub after_step: u32,
+    /// Those after the turn.
+    pub after_turn: u32,
+}
+
+impl TurnInFlight {
+    /// A turn of which nothing else is known.
+    #[must_use]
+    pub fn new(turn_id: String) -> Self {
+        Self { turn_id, input: None, patch: None, attempts: None }
+    }
 }
 
 /// The tool calls of one step.

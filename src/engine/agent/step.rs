@@ -3,61 +3,133 @@
 use std::sync::Arc;
 
 use nylorun_actors::model::Json;
+use nylorun_actors::model::json::JsonMap;
 use serde_json::json;
 
-use super::errors::{PortError, Stop, TurnFailure};
-use super::port::Resolution;
+use super::errors::{Stop, TurnFailure};
+use super::hooks::decision::Verdict;
+use super::hooks::{Ending, Point};
+use super::maker::Ask;
+use super::port::needed;
 use super::seal::{self, StepAt};
-use super::{Finish, Segment, candidate};
+use super::state::{CallStatus, Interaction, InteractionKind, Phase, Plan};
+use super::{Finish, Offer, Segment, candidate};
 use crate::engine::model::call::Failure;
 
 impl Segment {
     /// Runs the next step. `None` when the turn goes on.
     pub(super) async fn step(&mut self) -> Result<Option<Finish>, Stop> {
         let step_id = self.ids.next("step");
-        let value = self.ask_model().await?;
+        let offer = self.before_step(&step_id).await?;
+        let value = self.ask_model(&offer).await?;
         if let Some(failure) = Failure::read(&value) {
             let code = format!("model.{}", failure.code.as_str());
             return Err(TurnFailure::of_step(code, failure.message).into());
         }
         let mut answer = candidate::normalize(&value)?;
         drop(value);
-        let at = StepAt { turn_id: &self.turn, step_id: &step_id, number: self.step };
-        let plan = if seal::calls_tools(&answer) {
-            Some(seal::plan(&mut answer, &self.tools, &mut self.ids, at)?)
+        let verdict = self.after_step(&step_id, &mut answer).await?;
+        if seal::calls_tools(&answer) {
+            self.call_tools(&step_id, answer, &offer, verdict).await
         } else {
-            None
-        };
-        // An answer that breaks the output schema stands in the transcript all the same.
-        let output = plan.is_none().then(|| seal::output(&answer, &self.definition));
-        let entry = json!({"kind": "candidate", "turnId": self.turn, "stepId": step_id, "candidate": Json::Object(answer)});
-        self.view.push(Arc::new(entry));
-        self.step += 1;
-        self.steps += 1;
-        if let Some(output) = output {
-            let output = output?;
-            let entry = json!({"kind": "final", "turnId": self.turn, "stepId": step_id, "output": output});
-            self.view.push(Arc::new(entry));
-            return Ok(Some(Finish::Completed(Arc::new(output))));
+            self.answer(&step_id, answer, verdict).await
         }
-        self.state.plan = plan;
+    }
+
+    /// What the model is offered where no hook has a say.
+    pub(super) fn plain_offer(&self) -> Offer {
+        Offer { head: self.definition.head.clone(), tools: Arc::clone(&self.tools) }
+    }
+
+    /// The value of this step's model effect.
+    async fn ask_model(&mut self, offer: &Offer) -> Result<Arc<Json>, Stop> {
+        let invocation = self.ids.next("invocation");
+        let ask = Ask {
+            head: offer.head.as_ref(),
+            tools: &offer.tools,
+            output_schema: self.definition.output_schema.as_ref(),
+        };
+        let effect = self.make.model(&invocation, ask, &self.view);
+        Ok(needed(self.port.as_ref(), effect).await?.value)
+    }
+
+    /// Plans the calls of an answer and runs them.
+    async fn call_tools(
+        &mut self,
+        step_id: &str,
+        mut answer: JsonMap,
+        offer: &Offer,
+        verdict: Verdict,
+    ) -> Result<Option<Finish>, Stop> {
+        let at = StepAt { turn_id: &self.turn, step_id, number: self.step };
+        let mut plan = seal::plan(&mut answer, &offer.tools, &mut self.ids, at, &verdict)?;
+        self.ask_before_calls(&mut plan, &verdict);
+        self.keep(step_id, answer);
+        if verdict.retry.is_some() {
+            self.count_retry(Point::AfterStep)?;
+        }
+        self.state.plan = Some(plan);
         self.state.record();
         Ok(if self.dispatch().await? { Some(Finish::Paused) } else { None })
     }
 
-    /// The value of this step's model effect.
-    async fn ask_model(&mut self) -> Result<Arc<Json>, Stop> {
-        let invocation = self.ids.next("invocation");
-        let effect = self.make.model(&invocation, &self.definition, &self.tools, &self.view);
-        let id = effect.intent.effect_id.as_str().to_owned();
-        match self.port.resolve(effect).await {
-            Ok(Resolution::Completed(outcome)) => Ok(outcome.value),
-            Ok(Resolution::Pending) => Err(Stop::Suspended { effect_ids: vec![id], uncertain: false }),
-            Ok(Resolution::Uncertain) => Err(Stop::Suspended { effect_ids: vec![id], uncertain: true }),
-            Err(PortError::Aborted(abort)) => Err(Stop::Aborted(abort)),
-            Err(PortError::Lost(kind)) => Err(Stop::Lost(kind)),
-            Err(PortError::Drift(message)) => Err(TurnFailure::new("effect_drift", message).into()),
-            Err(PortError::Refused(message)) => Err(TurnFailure::of_step("execution.failed", message).into()),
+    /// Makes the calls that hooks want a person to allow wait for one.
+    fn ask_before_calls(&self, plan: &mut Plan, verdict: &Verdict) {
+        for call in &mut plan.calls {
+            let Some(prompt) = verdict.question(&call.call_id) else { continue };
+            call.status = CallStatus::Interaction;
+            call.interaction = Some(Interaction {
+                id: self.make.interaction_id(&call.invocation_id),
+                kind: InteractionKind::Approval,
+                prompt: prompt.to_owned(),
+                metadata: None,
+            });
+            call.interaction_phase = Some(Phase::Before);
         }
+    }
+
+    /// Ends the turn with an answer that calls nothing, unless a hook sends it back.
+    async fn answer(
+        &mut self,
+        step_id: &str,
+        mut answer: JsonMap,
+        verdict: Verdict,
+    ) -> Result<Option<Finish>, Stop> {
+        if let Some(feedback) = verdict.retry {
+            self.keep(step_id, answer);
+            return self.send_back(Point::AfterStep, &feedback).map(|()| None);
+        }
+        // An answer that breaks the output schema, or that a hook blocks, stands in the transcript all the same.
+        let ending = match seal::output(&answer, &self.definition) {
+            Ok(output) => self.after_turn(step_id, &mut answer, output).await,
+            Err(failure) => Err(failure.into()),
+        };
+        self.keep(step_id, answer);
+        match ending? {
+            Ending::Final(output) => {
+                let entry =
+                    json!({"kind": "final", "turnId": self.turn, "stepId": step_id, "output": output});
+                self.view.push(Arc::new(entry));
+                Ok(Some(Finish::Completed(Arc::new(output))))
+            }
+            Ending::Again(feedback) => self.send_back(Point::AfterTurn, &feedback).map(|()| None),
+        }
+    }
+
+    /// Puts an answer into the transcript: the step is done.
+    fn keep(&mut self, step_id: &str, answer: JsonMap) {
+        let entry = json!({"kind": "candidate", "turnId": self.turn, "stepId": step_id, "candidate": Json::Object(answer)});
+        self.view.push(Arc::new(entry));
+        self.step += 1;
+        self.steps += 1;
+    }
+
+    /// Lets the model read what a hook thinks of its answer.
+    fn send_back(&mut self, point: Point, feedback: &str) -> Result<(), Stop> {
+        self.count_retry(point)?;
+        let event = json!({"kind": "user-message", "text": feedback, "metadata": {"source": "hook.retry"}});
+        self.view.push(Arc::new(json!({"kind": "input", "turnId": self.turn, "event": event})));
+        self.state.record();
+        Ok(())
     }
 }

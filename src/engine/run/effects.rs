@@ -11,7 +11,7 @@ use nylorun_actors::model::effect::{EffectIntent, EffectKind, Outcome, RecordedO
 use nylorun_actors::model::ids::EffectId;
 use nylorun_actors::model::turn::{Abort, AbortKind, Routing, RunGrant, RunOptions};
 use nylorun_actors::ports::engine::{
-    AbortSignal, ApiCode, ApiError, EffectReport, IntentAnswer, OutcomeAnswer, RunLink,
+    AbortSignal, ApiCode, ApiError, EffectReport, IntentAnswer, OutcomeAnswer, Preview, RunLink,
 };
 use serde_json::json;
 use tokio::time::{Duration, Instant};
@@ -31,8 +31,8 @@ struct Inner {
     abort: AbortSignal,
     recorded: HashMap<EffectId, RecordedOutcome>,
     began: Instant,
-    /// Effects between their intent and their report.
-    in_flight: Cell<usize>,
+    /// Effects that the loop waits for.
+    open: Cell<usize>,
 }
 
 /// What a run's effects are resolved with.
@@ -54,15 +54,16 @@ impl RunPort {
             parts,
             recorded: recorded.into_iter().map(|outcome| (outcome.effect_id.clone(), outcome)).collect(),
             began,
-            in_flight: Cell::new(0),
+            open: Cell::new(0),
         }))
     }
 }
 
 impl EffectPort for RunPort {
     fn resolve(&self, effect: Effect) -> LocalBoxFuture<'static, Result<Resolution, PortError>> {
-        let inner = Rc::clone(&self.0);
-        Box::pin(async move { inner.resolve(effect).await })
+        // From here on, not from its first poll: those of one plan are all made before any is polled.
+        let open = Open::new(&self.0);
+        Box::pin(async move { open.0.resolve(effect).await })
     }
 
     fn aborted(&self) -> Option<Abort> {
@@ -79,7 +80,7 @@ impl Inner {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    async fn resolve(self: Rc<Self>, effect: Effect) -> Result<Resolution, PortError> {
+    async fn resolve(&self, effect: Effect) -> Result<Resolution, PortError> {
         if let Some(known) = self.recorded.get(&effect.intent.effect_id) {
             if known.request_hash != effect.request_hash {
                 let message = format!("effect {} was recorded with another request", known.effect_id);
@@ -90,7 +91,7 @@ impl Inner {
         if let Some(abort) = self.abort.get() {
             return Err(PortError::Aborted(abort));
         }
-        let Effect { intent, request_hash, call } = effect;
+        let Effect { intent, request_hash, call, manifest } = effect;
         let (id, kind) = (intent.effect_id.clone(), intent.kind);
         let kept = intent.clone();
         match self.parts.link.intent(intent, request_hash).await {
@@ -99,12 +100,10 @@ impl Inner {
             Ok(IntentAnswer::Pending) => self.hold(kind, id).await,
             Ok(IntentAnswer::Execute { rejoin }) => {
                 let intent = Arc::new(kept);
-                self.in_flight.set(self.in_flight.get() + 1);
                 let ran = match call {
                     Some(call) => self.run_model(call, &intent, rejoin).await,
-                    None => self.run_tool(intent, rejoin).await,
+                    None => self.run_tool(intent, manifest, rejoin).await,
                 };
-                self.in_flight.set(self.in_flight.get() - 1);
                 match ran {
                     Ok(value) => self.report_value(id, value).await,
                     Err(cut) => self.report_cut(id, cut).await,
@@ -138,6 +137,8 @@ impl Inner {
         rejoin: bool,
     ) -> Result<Arc<Json>, Cut> {
         let link = Rc::clone(&self.parts.link);
+        // A preview cannot say whose it is, so only the root's answer is shown while it is written.
+        let of_root = intent.agent.is_none();
         let invocation = intent.context.get("invocationId").and_then(Json::as_str).unwrap_or("");
         let context = CallContext {
             effect_id: intent.effect_id.clone(),
@@ -146,7 +147,10 @@ impl Inner {
             agent_id: intent.agent_id.clone(),
             invocation_id: invocation.to_owned(),
             abort: self.abort.clone(),
-            preview: Some(Rc::new(move |preview| link.preview(preview))),
+            preview: of_root.then(|| {
+                let show: Rc<dyn Fn(Preview)> = Rc::new(move |preview| link.preview(preview));
+                show
+            }),
             rejoin,
         };
         let answer = self.parts.models.call(call, context);
@@ -157,9 +161,15 @@ impl Inner {
         }
     }
 
-    async fn run_tool(&self, intent: Arc<EffectIntent>, rejoin: bool) -> Result<Arc<Json>, Cut> {
+    /// Runs a tool call: of a sub-agent where there is a `manifest`, else of the turn's agent.
+    async fn run_tool(
+        &self,
+        intent: Arc<EffectIntent>,
+        manifest: Option<Arc<Json>>,
+        rejoin: bool,
+    ) -> Result<Arc<Json>, Cut> {
         let name = intent.tool_name.as_deref().unwrap_or("");
-        let manifest = &self.parts.manifest;
+        let manifest = manifest.as_ref().unwrap_or(&self.parts.manifest);
         let mut executors = self.parts.tools.iter().chain(self.parts.executors.iter());
         let Some(executor) = executors.find(|executor| executor.can(manifest, name)) else {
             // Nothing was started, so this is known to have failed.
@@ -184,8 +194,9 @@ impl Inner {
     }
 
     async fn report_value(&self, id: EffectId, value: Arc<Json>) -> Result<Resolution, PortError> {
-        // With nothing else in flight the loop goes on at once, so the value may travel with what it says next.
-        if self.in_flight.get() == 0 && self.parts.link.defer(&id, &value) {
+        // With nothing else to wait for the loop goes on at once, so the value may travel with what it says next. Beside
+        // a held Action it would travel only when that is over.
+        if self.open.get() == 1 && self.parts.link.defer(&id, &value) {
             return Ok(Resolution::Completed(Outcome { value, state_patch: None }));
         }
         match self.parts.link.outcome(id.clone(), EffectReport::Value(value)).await {
@@ -243,6 +254,22 @@ fn is_final(code: ApiCode) -> bool {
         code,
         ApiCode::OwnershipLost | ApiCode::RunNotHeld | ApiCode::TurnCancelled | ApiCode::Unavailable
     )
+}
+
+/// Counts an effect for as long as the loop waits for it.
+struct Open(Rc<Inner>);
+
+impl Open {
+    fn new(inner: &Rc<Inner>) -> Self {
+        inner.open.set(inner.open.get() + 1);
+        Self(Rc::clone(inner))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.set(self.0.open.get() - 1);
+    }
 }
 
 /// An effect that was started and gave no value.

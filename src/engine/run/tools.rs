@@ -15,7 +15,7 @@ pub struct ToolCall {
     pub grant: Arc<RunGrant>,
     /// The effect, with its `input` and `context`.
     pub intent: Arc<EffectIntent>,
-    /// The turn's manifest.
+    /// The manifest of the agent whose tool it is: the turn's, or a sub-agent's, which `intent.agent` then names.
     pub manifest: Arc<Json>,
     /// Sandbox and plugin facts.
     pub routing: Arc<Routing>,
@@ -27,7 +27,7 @@ pub struct ToolCall {
 
 /// Runs tool calls.
 pub trait ToolExecutor: Send + Sync {
-    /// Whether it runs this tool of this manifest.
+    /// Whether it runs this tool of the agent with this manifest.
     fn can(&self, manifest: &Json, tool: &str) -> bool;
 
     /// Runs a call. The value is a tagged outcome (spec: engine, section 4.5) or any other value.

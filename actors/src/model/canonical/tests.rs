@@ -1,3 +1,5 @@
+//! The published hash vectors, both key orders, and properties of canonical text.
+
 use std::sync::Arc;
 
 use proptest::prelude::*;

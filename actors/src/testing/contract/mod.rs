@@ -10,6 +10,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod effects;
+mod keys;
 mod record;
 mod samples;
 mod sessions;
@@ -23,6 +24,7 @@ use super::ManualClock;
 use crate::ports::store::{Reads, StoreHandle, StoreResult, Tx};
 
 pub use effects::*;
+pub use keys::*;
 pub use record::*;
 pub use sessions::*;
 pub use tenant::*;
@@ -135,6 +137,8 @@ macro_rules! store_contract {
             definitions_and_manifests_are_kept
             commands_are_recorded_once_per_session_and_key
             workspaces_are_written_replaced_listed_and_deleted
+            signing_keys_come_back_as_written_and_change_state_alone
+            one_signing_key_has_each_living_state
         }
     };
     (@tests $make:expr => $($name:ident)*) => {

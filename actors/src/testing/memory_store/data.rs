@@ -9,7 +9,7 @@ use crate::model::session::{SessionDoc, SessionHead, SessionPin};
 use crate::model::workspace::WorkspaceRecord;
 use crate::ports::store::{
     AuditRow, CommandRow, CredentialRow, DefinitionRow, EffectRow, FoldSnapshotRow, IdempotencyRow,
-    PrincipalRow, RecordRow, UsageRow, WakeRow,
+    PrincipalRow, RecordRow, SigningKeyRow, UsageRow, WakeRow,
 };
 
 /// One session's three rows.
@@ -44,6 +44,7 @@ pub(super) struct Tables {
     pub settings: BTreeMap<String, String>,
     pub principals: BTreeMap<String, PrincipalRow>,
     pub credentials: BTreeMap<(String, String), CredentialRow>,
+    pub signing_keys: BTreeMap<String, SigningKeyRow>,
     pub idempotency: BTreeMap<String, IdempotencyRow>,
     pub audit: BTreeMap<String, AuditRow>,
     pub usage: BTreeMap<String, UsageRow>,

@@ -40,7 +40,7 @@ impl Env {
 
 pub(super) struct MemoryTx<'a> {
     env: &'a Env,
-    data: &'a mut Data,
+    pub(super) data: &'a mut Data,
     undo: Vec<Undo>,
     events: Vec<Committed>,
 }
@@ -81,7 +81,7 @@ impl<'a> MemoryTx<'a> {
         self.undo.push(undo);
     }
 
-    fn insert<K, V>(&mut self, table: Table<K, V>, key: K, value: V) -> StoreResult<()>
+    pub(super) fn insert<K, V>(&mut self, table: Table<K, V>, key: K, value: V) -> StoreResult<()>
     where
         K: Ord + Clone + std::fmt::Debug + 'static,
         V: 'static,

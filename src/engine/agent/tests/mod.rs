@@ -1,6 +1,7 @@
 //! The loop against a journal in memory.
 
 mod aborts;
+mod hooks;
 mod pauses;
 mod states;
 mod tools;
@@ -42,6 +43,8 @@ pub enum Does {
 pub struct Journal {
     models: RefCell<VecDeque<Does>>,
     tools: RefCell<HashMap<String, Does>>,
+    /// By point, as `before-turn`, and in a sub-agent `<id>/before-turn`; the last of each is said again and again.
+    hooks: RefCell<HashMap<String, VecDeque<Does>>>,
     recorded: RefCell<HashMap<String, (String, Outcome)>>,
     /// Every effect that was asked for, in order.
     asked: RefCell<Vec<Effect>>,
@@ -84,6 +87,7 @@ impl Journal {
         }
         let does = match effect.intent.kind {
             EffectKind::Model => self.models.borrow_mut().pop_front().expect("an answer of the model"),
+            EffectKind::Hook => self.hook(effect),
             _ => {
                 let name = effect.intent.tool_name.as_deref().unwrap();
                 self.tools.borrow().get(name).cloned().expect(name)
@@ -102,6 +106,24 @@ impl Journal {
         self.executed.borrow_mut().push(id.clone());
         self.recorded.borrow_mut().insert(id, (effect.request_hash.clone(), outcome.clone()));
         Ok(Resolution::Completed(outcome))
+    }
+
+    /// The next answer at a hook's point; by default nobody says anything.
+    fn hook(&self, effect: &Effect) -> Does {
+        let hook = effect.intent.hook.as_ref().unwrap();
+        let child = effect.intent.agent.as_ref().map(|agent| format!("{}/", agent.id)).unwrap_or_default();
+        let mut hooks = self.hooks.borrow_mut();
+        match hooks.get_mut(&format!("{child}{}-{}", hook.at, hook.scope)) {
+            None => Does::Answers(json!({"results": {}})),
+            Some(list) if list.len() > 1 => list.pop_front().unwrap(),
+            Some(list) => list[0].clone(),
+        }
+    }
+
+    /// The answers of capability `guard` at a point.
+    pub fn guard(&self, point: &str, answers: &[Json]) {
+        let answer = |answer: &Json| Does::Answers(json!({"results": {"guard": answer}}));
+        self.hooks.borrow_mut().insert(point.to_owned(), answers.iter().map(answer).collect());
     }
 
     /// Ids of all effects asked for.
@@ -181,6 +203,28 @@ impl Session {
             yield_after: None,
             mode: PromptHash::Exact,
         }
+    }
+
+    /// A session whose agent has a capability `guard` with hooks at these points.
+    pub fn guarded(points: &[&str]) -> Self {
+        let mut session = Self::plain();
+        let mut manifest = session.definition.manifest.as_ref().clone();
+        let point = |point: &&str| {
+            let (at, scope) = point.split_once('-').unwrap();
+            json!({"at": at, "scope": scope})
+        };
+        let hooks: Vec<_> = points.iter().map(point).collect();
+        let tool = json!({"name": "own", "inputSchema": {"type": "object"}});
+        let guard = json!({"id": "guard", "type": "agent-plugin", "tools": [tool], "hooks": hooks});
+        manifest["capabilities"].as_array_mut().unwrap().push(guard);
+        session.define(manifest);
+        session
+    }
+
+    /// Takes another manifest.
+    pub fn define(&mut self, manifest: Json) {
+        self.definition = Arc::new(Definition::read(Arc::new(manifest), false).unwrap());
+        self.checkpoint.manifest_hash = self.definition.hash.clone();
     }
 
     pub fn plain() -> Self {

@@ -278,8 +278,9 @@ fn a_short_chained_hash_is_the_exact_one() {
 
 #[test]
 fn what_this_engine_does_not_do_is_a_failed_turn_without_any_effect() {
-    let hooks = json!({"id": "x", "type": "agent", "hooks": [{"at": "before", "scope": "turn"}]});
-    let session = Session::new(json!({"capabilities": [hooks]}));
+    let servers = json!({"s": {"name": "s", "type": "sse", "url": "http://127.0.0.1/"}});
+    let session =
+        Session::new(json!({"capabilities": [{"id": "x", "type": "agent", "mcpServers": servers}]}));
     let end = ended(session.run());
     assert_eq!((end.status, error_code(&end)), (OutputStatus::Failed, "execution.failed"));
     assert!(session.journal.ids().is_empty());

@@ -78,6 +78,59 @@ async fn a_held_action_that_resolves_goes_on_in_the_same_run() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hook_is_an_action_that_is_held_or_suspends_the_segment() {
+    let hook = "T:0:hook:before-turn";
+    let mut hooked = start();
+    let mut manifest = hooked.manifest.as_ref().clone();
+    manifest["capabilities"][0]["hooks"] = json!([{"at": "before", "scope": "turn"}]);
+    hooked.checkpoint.manifest_hash = manifest_hash(&manifest);
+    hooked.manifest = Arc::new(manifest);
+
+    let link = Link::new();
+    script(vec![says("done")]);
+    let (sender, receiver) = oneshot::channel();
+    link.resolved.borrow_mut().insert(hook.to_owned(), receiver);
+    let engine = engine();
+    let run = engine.run(grant("r"), hooked.clone(), link.clone());
+    let resolve = async {
+        tokio::time::sleep(tokio::time::Duration::from_secs(200)).await;
+        sender.send(Outcome { value: Arc::new(json!({"results": {}})), state_patch: None }).unwrap();
+    };
+    let (end, ()) = futures_util::join!(run, resolve);
+    assert_eq!(output(end).status, Some(OutputStatus::Completed));
+    assert_eq!(link.ids(), [hook, MODEL]);
+
+    let waiting = output(engine.run(grant("r"), hooked.clone(), Link::new()).await);
+    assert_eq!(waiting.status, Some(OutputStatus::Waiting));
+    assert_eq!(waiting.effect_ids.as_deref(), Some(&[hook.to_owned()][..]));
+    hooked.outcomes = vec![recorded(&link, hook, json!({"results": {}}))];
+    script(vec![says("done")]);
+    assert_eq!(
+        output(engine.run(grant("r"), hooked, Link::new()).await).status,
+        Some(OutputStatus::Completed)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_value_beside_a_held_action_is_reported_at_once_and_a_lone_one_travels() {
+    let local = Arc::new(Local::default());
+    local.answers.lock().unwrap().push(Ok(json!(7)));
+    let link = Link::new();
+    *link.deferred.borrow_mut() = Some(Vec::new());
+    let call = |id: &str, name: &str| json!({"type": "tool-call", "id": id, "name": name, "args": {}});
+    script(vec![Model::Says(json!({"output": [call("c1", "local"), call("c2", "act")]}))]);
+    let engine = engine_with(vec![local]);
+    let run = engine.run(grant("r"), start(), link.clone());
+    let look = async {
+        tokio::time::sleep(tokio::time::Duration::from_secs(1)).await;
+        assert_eq!(link.reports.borrow()[0].0, TOOL, "the Action is held for minutes");
+    };
+    let (end, ()) = futures_util::join!(run, look);
+    assert_eq!(output(end).status, Some(OutputStatus::Waiting));
+    assert_eq!(link.deferred.borrow().as_deref(), Some(&[MODEL.to_owned()][..]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_hold_ends_after_its_time_and_never_outlasts_the_segment() {
     for (hold, segment, lasts) in [(300_000, 1_200_000, 300), (300_000, 60_000, 60)] {
         let link = Link::new();

@@ -85,11 +85,13 @@ pub struct Link {
     pub previews: Cell<usize>,
     pub reads: Cell<usize>,
     pub entries: RefCell<Vec<Entry>>,
-    /// Answer to the intent of a tool; a model's is `Execute`.
+    /// Answer to the intent of a tool or a hook; a model's is `Execute`, a delegation's `null`.
     pub tool: RefCell<Result<IntentAnswer, ApiError>>,
     /// Answer to the outcome of a value, if not the recorded value.
     pub refuses_values: RefCell<Option<ApiError>>,
     pub resolved: RefCell<HashMap<String, oneshot::Receiver<Outcome>>>,
+    /// Values that travel with what comes next, where the channel takes them.
+    pub deferred: RefCell<Option<Vec<String>>>,
     pub aborter: watch::Sender<Option<Abort>>,
     signal: AbortSignal,
 }
@@ -107,6 +109,7 @@ impl Link {
             tool: RefCell::new(Ok(IntentAnswer::Pending)),
             refuses_values: RefCell::new(None),
             resolved: RefCell::default(),
+            deferred: RefCell::default(),
             aborter,
             signal,
         })
@@ -138,6 +141,13 @@ impl RunLink for Link {
     ) -> LocalBoxFuture<'static, Result<IntentAnswer, ApiError>> {
         let answer = match effect.kind {
             EffectKind::Model => Ok(IntentAnswer::Execute { rejoin: false }),
+            EffectKind::Tool if effect.tool_name.as_deref() == Some("local") => {
+                Ok(IntentAnswer::Execute { rejoin: false })
+            }
+            EffectKind::Delegation => {
+                let outcome = Outcome { value: Arc::new(Json::Null), state_patch: None };
+                Ok(IntentAnswer::Completed(outcome))
+            }
             _ => self.tool.borrow().clone(),
         };
         self.hashes.borrow_mut().insert(effect.effect_id.as_str().to_owned(), hash);
@@ -164,6 +174,11 @@ impl RunLink for Link {
     fn transcript(&self) -> LocalBoxFuture<'static, Result<Arc<Vec<Entry>>, ApiError>> {
         self.reads.set(self.reads.get() + 1);
         ready(Ok(Arc::new(self.entries.borrow().clone()))).boxed_local()
+    }
+
+    fn defer(&self, effect: &EffectId, _: &Arc<Json>) -> bool {
+        let mut deferred = self.deferred.borrow_mut();
+        deferred.as_mut().map(|ids| ids.push(effect.as_str().to_owned())).is_some()
     }
 
     fn resolved(&self, effect: EffectId) -> LocalBoxFuture<'static, Outcome> {

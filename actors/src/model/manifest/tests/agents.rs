@@ -1,3 +1,5 @@
+//! Agent manifests of schema 4: what a full one reads as, and each rule that refuses one.
+
 use super::*;
 
 /// Every member of schema 4, filled.

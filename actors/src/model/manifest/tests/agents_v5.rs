@@ -1,3 +1,5 @@
+//! Agent manifests of schema 5: HTTP tools, approvals, files of skills, and what of schema 4 they refuse.
+
 use super::*;
 
 /// Schema 5 with what only it has.

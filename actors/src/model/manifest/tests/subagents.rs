@@ -1,3 +1,5 @@
+//! Agents as tools: the rules between a tool and the agent that it is.
+
 use super::agents::full;
 use super::*;
 

@@ -1,3 +1,5 @@
+//! Turn manifests: what may differ from the pinned one and what may not.
+
 use super::*;
 
 fn pinned() -> Json {

@@ -1,3 +1,5 @@
+//! Workflow manifests of all versions: nodes, agents, positions, and what is refused.
+
 use super::*;
 
 fn v1() -> Json {
