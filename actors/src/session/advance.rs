@@ -239,6 +239,7 @@ impl SessionActor {
             harness_tools.extend(tool["name"].as_str().map(str::to_owned));
         }
         let harness_tools = Arc::new(harness_tools);
+        let manifest = Arc::clone(&start.manifest);
         let grant = RunGrant {
             run_id: RunId::from(self.tree.ports.entropy.uuid()),
             session_id: self.id.clone(),
@@ -261,6 +262,8 @@ impl SessionActor {
             began: Instant::now(),
             cursor,
             facts: std::collections::HashMap::new(),
+            manifest,
+            pin,
             harness_tools,
             in_flight: std::collections::HashMap::new(),
             abort: None,

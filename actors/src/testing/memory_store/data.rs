@@ -8,8 +8,8 @@ use crate::model::json::JsonText;
 use crate::model::session::{SessionDoc, SessionHead, SessionPin};
 use crate::model::workspace::WorkspaceRecord;
 use crate::ports::store::{
-    AuditRow, CommandRow, CredentialRow, DefinitionRow, EffectRow, FoldSnapshotRow, IdempotencyRow,
-    PrincipalRow, RecordRow, SigningKeyRow, UsageRow, WakeRow,
+    ActionRow, AuditRow, CommandRow, CredentialRow, DefinitionRow, EffectRow, EndpointRow, FoldSnapshotRow,
+    IdempotencyRow, PrincipalRow, RecordRow, SigningKeyRow, UsageRow, WakeRow,
 };
 
 /// One session's three rows.
@@ -27,6 +27,7 @@ pub(super) struct Data {
     pub updated_at: Micros,
     pub generation: i64,
     pub next_wake: u64,
+    pub next_action: u64,
     pub tables: Tables,
 }
 
@@ -49,6 +50,9 @@ pub(super) struct Tables {
     pub audit: BTreeMap<String, AuditRow>,
     pub usage: BTreeMap<String, UsageRow>,
     pub workspaces: BTreeMap<String, WorkspaceRecord>,
+    /// With the order of their creation.
+    pub actions: BTreeMap<EffectId, (u64, ActionRow)>,
+    pub endpoints: BTreeMap<AgentId, EndpointRow>,
 }
 
 /// One step back.
@@ -65,6 +69,7 @@ impl Data {
             updated_at: now,
             generation: 0,
             next_wake: 0,
+            next_action: 0,
             tables: Tables::default(),
         }
     }
