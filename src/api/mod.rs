@@ -13,6 +13,7 @@
 //! The host makes one [`ApiState`], one [`Listener`] for each socket it has bound, and gives each server
 //! [`configure`]; it swaps the Tenant in and out through [`ApiState::slot`].
 
+mod actions;
 mod admin;
 mod agents;
 mod answer;
@@ -22,6 +23,8 @@ mod call;
 mod caller;
 mod client_gone;
 mod commands;
+mod effects;
+mod endpoints;
 mod events;
 mod fixture;
 mod headers;

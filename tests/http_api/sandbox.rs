@@ -17,7 +17,7 @@ const ROUTE: &str = "/v1/sessions/{sessionId}/sandbox/{tool}";
 async fn start(steps: Vec<Step>) -> (Api, Arc<FakeWorkspaces>) {
     let api = Api::opening(false);
     let workspaces = FakeWorkspaces::of(api.tenant_id().await.as_str().into());
-    api.open_with(steps, Some(workspaces.clone())).await;
+    api.open_serving(steps, workspaces.clone()).await;
     (api, workspaces)
 }
 
