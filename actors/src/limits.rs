@@ -60,6 +60,27 @@ limits! {
     /// Messages waiting for the TenantSupervisor.
     SUPERVISOR_MAILBOX: usize = 1024, "messages waiting for the TenantSupervisor", "1024",
         "supervisor", "senders wait", "fixed";
+    /// Messages waiting for one Action endpoint's actor.
+    ENDPOINT_MAILBOX: usize = 64, "messages waiting for one Action endpoint", "64",
+        "endpoint", "a nudge to look is dropped, since one waits already; other senders wait", "fixed";
+    /// Actions that one look claims for an endpoint.
+    DELIVERIES_AT_ONCE: usize = 64, "Actions that one look claims for an endpoint", "64",
+        "endpoint", "the next look follows at once", "fixed";
+    /// Pause after the first failure of an endpoint, ms; doubling.
+    DELIVERY_BACKOFF_MS: i64 = 250, "pause after an endpoint's first failure, ms", "250",
+        "rules/delivery", "it doubles with each failure in a row, less up to a quarter by chance; `Retry-After` goes before it", "fixed";
+    /// The longest such pause, ms.
+    DELIVERY_BACKOFF_MOST_MS: i64 = 30_000, "longest pause between two tries of a failing endpoint", "30 s",
+        "rules/delivery", "an Action older than the most age is parked instead", "fixed";
+    /// Pause between two `action.delivery_failed` of one Action, ms.
+    DELIVERY_FAILED_EVERY_MS: u64 = 10_000, "pause between two `action.delivery_failed` of one Action", "10 s",
+        "endpoint", "failures between them are in the endpoint's health only", "fixed";
+    /// How long a stop waits for endpoints to answer, ms.
+    DELIVERY_DRAIN_MS: u64 = 5_000, "how long a stop waits for answers of Action endpoints", "5 s",
+        "endpoint", "the deliveries are cut; the deadline of each decides", "fixed";
+    /// The longest that a ping of an endpoint is waited for, ms.
+    PING_MOST_MS: i64 = 10_000, "answer to a ping of an Action endpoint", "10 s",
+        "endpoint", "the ping fails with 502; an endpoint's own shorter time-out goes before it", "fixed";
     /// Transactions waiting for the store's writer.
     WRITE_QUEUE: usize = 4096, "transactions waiting for the writer", "4096",
         "ports/store", "callers wait", "fixed";

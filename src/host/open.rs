@@ -7,10 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::agent::schema::Outputs;
 use nylorun_actors::model::ids::{TenantId, WorkerId};
-use nylorun_actors::ports::Entropy as _;
 use nylorun_actors::ports::clock::{SystemClock, SystemEntropy};
 use nylorun_actors::ports::store::{PrincipalRow, Reads, Store as _, StoreError, StoreHandle, StoreResult};
+use nylorun_actors::ports::{Entropy as _, NoTransport};
 
 use nylorun_actors::rules::models;
 use nylorun_actors::tenant::{HarnessMode, Tenant, TenantConfig, TenantPorts};
@@ -183,6 +184,8 @@ impl Opener {
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             engine: Arc::new(engine),
+            actions: Arc::new(NoTransport),
+            schemas: Arc::new(Outputs),
         };
         Tenant::start(tenant_config(&self.settings), ports).await.map_err(store_failure)
     }

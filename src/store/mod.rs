@@ -5,6 +5,7 @@
 //! need not read again.
 
 mod access;
+mod actions;
 mod error;
 mod hot;
 mod keys;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nylorun::api::{ApiState, HostFacts};
+use nylorun::engine::agent::schema::Outputs;
 use nylorun::harness_api::{HarnessListener, ListenerConfig};
 use nylorun::host::listen::bind;
 use nylorun::identity::SigningKeys;
@@ -14,6 +15,7 @@ use nylorun_actors::model::command::{Command, CommandBody, MessageInput};
 use nylorun_actors::model::ids::SessionId;
 use nylorun_actors::model::json::parse;
 use nylorun_actors::ports::Entropy;
+use nylorun_actors::ports::NoTransport;
 use nylorun_actors::ports::clock::{SystemClock, SystemEntropy};
 use nylorun_actors::tenant::{
     HarnessMode, OpenSession, PutAgent, Reach, SessionView, Tenant, TenantConfig, TenantPorts,
@@ -85,6 +87,8 @@ impl World {
             clock: Arc::new(SystemClock),
             entropy: runs.clone(),
             engine: FakeEngine::of(Vec::new()),
+            actions: Arc::new(NoTransport),
+            schemas: Arc::new(Outputs),
         };
         let mut config = TenantConfig::new("worker-test".into());
         config.harness = HarnessMode::Remote;

@@ -10,10 +10,12 @@ use std::time::Duration;
 use actix_web::dev::ServerHandle;
 use actix_web::{App, HttpServer};
 use nylorun::api::{ApiState, HostFacts, HostNames, Listener, ListenerKind, configure};
+use nylorun::engine::agent::schema::Outputs;
 use nylorun::identity::SigningKeys;
 use nylorun::vault::{Kek, SealedProviders, Vault};
 use nylorun_actors::model::Json;
 use nylorun_actors::model::canonical::sha256_hex;
+use nylorun_actors::ports::NoTransport;
 use nylorun_actors::ports::StoreError;
 use nylorun_actors::ports::clock::{SystemClock, SystemEntropy};
 use nylorun_actors::ports::store::PrincipalRow;
@@ -94,6 +96,8 @@ impl Api {
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             engine: FakeEngine::of(steps),
+            actions: Arc::new(NoTransport),
+            schemas: Arc::new(Outputs),
         };
         let config = TenantConfig { arbiters: 1, ..TenantConfig::new("worker-test".into()) };
         let tenant = Tenant::start(config, ports).await.unwrap();

@@ -1,5 +1,6 @@
 //! The nouns: pure data and pure functions, without I/O, clock or randomness of their own.
 
+pub mod action;
 pub mod canonical;
 pub mod checkpoint;
 pub mod command;

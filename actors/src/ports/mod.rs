@@ -5,7 +5,7 @@ pub mod clock;
 pub mod engine;
 pub mod store;
 
-pub use action::{ActionTransport, Answered, Delivery};
+pub use action::{ActionTransport, Answered, Delivery, NoTransport, Schemas};
 pub use clock::{Clock, Entropy};
 pub use engine::{AbortSignal, ApiError, Engine, RunLink};
 pub use store::{Store, StoreError, StoreHandle, Tx};

@@ -88,7 +88,11 @@ pub fn take(tx: &mut dyn Tx, session: &SessionId, request: &TakeRequest) -> Stor
     };
     tx.delete_wakes(session)?;
     // A dead owner left calls behind; one that gave its lease back in the middle of a turn may have, unreported.
-    let resumed = takeover || head.status == SessionStatus::Running;
+    // An Action's outcome makes a session runnable while its run goes on, so the status alone does not say.
+    let resumed = takeover
+        || head.status == SessionStatus::Running
+        || (head.status == SessionStatus::Runnable
+            && !tx.open_effects(session, &[EffectStatus::Invoking])?.is_empty());
     if resumed {
         head.epoch += 1;
         // The new epoch goes into the events that the marking writes.

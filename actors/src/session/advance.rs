@@ -235,6 +235,7 @@ impl SessionActor {
             harness_tools.extend(tool["name"].as_str().map(str::to_owned));
         }
         let harness_tools = Arc::new(harness_tools);
+        let manifest = Arc::clone(&start.manifest);
         let grant = RunGrant {
             run_id: RunId::from(self.tree.ports.entropy.uuid()),
             session_id: self.id.clone(),
@@ -257,6 +258,8 @@ impl SessionActor {
             began: Instant::now(),
             cursor,
             facts: std::collections::HashMap::new(),
+            manifest,
+            pin,
             harness_tools,
             in_flight: std::collections::HashMap::new(),
             abort: None,

@@ -5,11 +5,15 @@
 //! |---|---|
 //! | `mod.rs` | the actor, its states, commands, passivation |
 //! | [`advance`] | take → fold → offer → held |
-//! | [`run`] | what a held run asks: intent, outcome, renewal, output, release |
+//! | [`run`] | what a held run asks: intent, outcome, renewal, release |
+//! | [`output`] | its end with an output |
+//! | [`actions`] | outcomes of Actions that it waits for |
 //! | [`ending`] | cancel, deadline, watchdog, loss, drain |
 
+mod actions;
 mod advance;
 mod ending;
+mod output;
 mod run;
 
 use std::collections::{HashMap, HashSet};
@@ -122,6 +126,9 @@ struct Held {
     cursor: i64,
     /// What its effects are, for the events of their outcomes.
     facts: HashMap<EffectId, EffectFacts>,
+    /// The turn's manifest and the session's pin: what an Action takes from them.
+    manifest: Arc<Json>,
+    pin: Arc<SessionPin>,
     /// Tools that the harness itself runs.
     harness_tools: Arc<HashSet<String>>,
     in_flight: HashMap<EffectId, EffectKind>,
@@ -231,7 +238,12 @@ impl Handler<DoCommand> for SessionActor {
                     act.made_progress();
                     act.wake(ctx);
                 }
-                AfterCommand::Cancelled(turn) => act.turn_was_cancelled(turn.as_ref(), ctx),
+                AfterCommand::Cancelled { turn, deliveries } => {
+                    if let (Some(turn), Some(agent)) = (&turn, &deliveries) {
+                        act.tree.abort_deliveries(agent, &act.id, turn);
+                    }
+                    act.turn_was_cancelled(turn.as_ref(), ctx);
+                }
             }
             Ok(receipt)
         }))

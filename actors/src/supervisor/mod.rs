@@ -19,17 +19,19 @@ use tokio::time::timeout;
 pub use self::broker::Placement;
 
 use self::broker::{Broker, PREFER_FOR};
+use crate::endpoint::EndpointActor;
 use crate::harness::HarnessActor;
 use crate::limits::SUPERVISOR_MAILBOX;
 use crate::messages::Observe;
+use crate::messages::endpoint::{DrainEndpoint, Look};
 use crate::messages::harness::Introduce;
 use crate::messages::session::{Drain, Wake};
 use crate::messages::supervisor::{
-    AttachHarness, Child, CountHarnesses, DrainAll, Gone, HarnessSays, ObserveAll, Offer, ParkLease,
-    StartSession, WakeSessions, WithdrawLease,
+    AttachHarness, Child, CountHarnesses, DrainAll, Gone, HarnessSays, NudgeEndpoints, ObserveAll, Offer,
+    ParkLease, StartEndpoint, StartSession, WakeSessions, WithdrawLease,
 };
 use crate::model::Json;
-use crate::model::ids::SessionId;
+use crate::model::ids::{AgentId, SessionId};
 use crate::session::SessionActor;
 use crate::sweeper::Sweeper;
 use crate::tenant::HarnessMode;
@@ -90,7 +92,7 @@ impl TenantSupervisor {
         if self.tree.is_closing() {
             return None;
         }
-        let index = self.tree.arbiter_of(id);
+        let index = self.tree.arbiter_of(id.as_str());
         let generation = self.tree.next_generation();
         let deaths = self.tree.deaths_of(id);
         let guard = ChildGuard::new(Arc::clone(&self.tree), Child::Session(id.clone()), generation);
@@ -101,6 +103,24 @@ impl TenantSupervisor {
             SessionActor::new(session, tree, guard, index, harness, deaths)
         });
         self.tree.enter(id.clone(), generation, addr.clone());
+        Some(addr)
+    }
+
+    fn start_endpoint(&mut self, agent: &AgentId) -> Option<Addr<EndpointActor>> {
+        if let Some(addr) = self.tree.endpoint(agent) {
+            return Some(addr);
+        }
+        if self.tree.is_closing() {
+            return None;
+        }
+        let index = self.tree.arbiter_of(agent.as_str());
+        let generation = self.tree.next_generation();
+        let guard = ChildGuard::new(Arc::clone(&self.tree), Child::Endpoint(agent.clone()), generation);
+        let (tree, of) = (Arc::clone(&self.tree), agent.clone());
+        let addr = EndpointActor::start_in_arbiter(&self.arbiter(index), move |_| {
+            EndpointActor::new(of, tree, guard)
+        });
+        self.tree.children().endpoints.insert(agent.clone(), (generation, addr.clone()));
         Some(addr)
     }
 
@@ -146,6 +166,7 @@ impl TenantSupervisor {
         let children = self.tree.children();
         all.extend(children.harnesses.iter().flatten().map(|(_, a)| a.clone().recipient()));
         all.extend(children.connections.values().map(|(a, _)| a.clone().recipient()));
+        all.extend(children.endpoints.values().map(|(_, a)| a.clone().recipient()));
         all.extend(children.sweeper.iter().map(|(_, a)| a.clone().recipient()));
         drop(children);
         all.extend(self.tree.sessions().into_iter().map(|(_, a)| a.recipient()));
@@ -199,6 +220,12 @@ impl Handler<Gone> for TenantSupervisor {
                 return;
             }
         }
+        if let Child::Endpoint(agent) = &msg.child {
+            self.tree.leave_endpoint(agent, msg.generation);
+            if msg.clean {
+                return;
+            }
+        }
         if self.tree.is_closing() {
             return;
         }
@@ -218,6 +245,7 @@ impl Handler<Gone> for TenantSupervisor {
                 }
             }
             Child::Connection => {}
+            Child::Endpoint(agent) => drop(self.start_endpoint(&agent)),
             Child::Sweeper => {
                 let current = self.tree.children().sweeper.as_ref().map(|(g, _)| *g);
                 if current == Some(msg.generation) {
@@ -308,22 +336,44 @@ impl Handler<WakeSessions> for TenantSupervisor {
     }
 }
 
+impl Handler<StartEndpoint> for TenantSupervisor {
+    type Result = MessageResult<StartEndpoint>;
+
+    fn handle(&mut self, msg: StartEndpoint, _ctx: &mut Self::Context) -> Self::Result {
+        MessageResult(self.start_endpoint(&msg.agent))
+    }
+}
+
+impl Handler<NudgeEndpoints> for TenantSupervisor {
+    type Result = ();
+
+    fn handle(&mut self, msg: NudgeEndpoints, _ctx: &mut Self::Context) {
+        for agent in msg.agents {
+            if let Some(addr) = self.start_endpoint(&agent) {
+                // A full mailbox has a look before it that sees the same.
+                let _ = addr.try_send(Look);
+            }
+        }
+    }
+}
+
 impl Handler<DrainAll> for TenantSupervisor {
     type Result = ();
 
     fn handle(&mut self, msg: DrainAll, ctx: &mut Self::Context) {
         self.tree.close();
         self.broker.close();
-        let waits: Vec<_> = self
-            .tree
-            .sessions()
-            .into_iter()
-            .map(|(_, addr)| {
-                let (done, idle) = oneshot::channel();
-                addr.do_send(Drain { done });
-                idle
-            })
-            .collect();
+        let sessions = self.tree.sessions().into_iter().map(|(_, addr)| {
+            let (done, idle) = oneshot::channel();
+            addr.do_send(Drain { done });
+            idle
+        });
+        let mut waits: Vec<_> = sessions.collect();
+        for (_, addr) in self.tree.children().endpoints.values() {
+            let (done, idle) = oneshot::channel();
+            addr.do_send(DrainEndpoint { done });
+            waits.push(idle);
+        }
         ctx.spawn(wrap_future::<_, Self>(join_all(waits)).map(|_, _, _| {
             let _ = msg.done.send(());
         }));
@@ -374,6 +424,8 @@ impl Handler<crate::messages::Panic> for TenantSupervisor {
 pub enum PanicChild {
     /// The harness of an arbiter.
     Harness(usize),
+    /// The endpoint of an agent.
+    Endpoint(AgentId),
     /// The sweeper.
     Sweeper,
 }
@@ -387,6 +439,11 @@ impl Handler<PanicChild> for TenantSupervisor {
             PanicChild::Harness(index) => {
                 if let Some((_, harness)) = self.harness_of(index) {
                     harness.do_send(crate::messages::Panic);
+                }
+            }
+            PanicChild::Endpoint(agent) => {
+                if let Some(endpoint) = self.tree.endpoint(&agent) {
+                    endpoint.do_send(crate::messages::Panic);
                 }
             }
             PanicChild::Sweeper => {

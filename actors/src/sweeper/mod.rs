@@ -1,5 +1,5 @@
-//! Sweeper: one; on a timer. It finds what no message brings: wakes left in the outbox, sessions that a dead worker
-//! left behind (spec: durability, sections 11.4 and 18).
+//! Sweeper: one; on a timer. It finds what no message brings: wakes left in the outbox, Actions that wait for
+//! their endpoint, sessions that a dead worker left behind (spec: durability, sections 11.4 and 18).
 //!
 //! Each item stands alone: one that fails is counted and set aside, and neither stops the pass nor hides the rest.
 
@@ -14,10 +14,11 @@ use tokio::time::Instant;
 
 use crate::limits::{SWEEP_BUDGET_MS, SWEEP_PAGE, WAKE_PARK_AFTER};
 use crate::messages::Observe;
-use crate::messages::supervisor::WakeSessions;
+use crate::messages::supervisor::{NudgeEndpoints, WakeSessions};
 use crate::messages::sweeper::Sweep;
 use crate::model::ids::SessionId;
 use crate::ports::store::StoreError;
+use crate::rules::delivery;
 use crate::tenant::tree::{ChildGuard, Tree};
 
 /// Age from which a wake that was never handed over is due, ms. The process that wrote it hands it over at once.
@@ -105,6 +106,10 @@ async fn pass(tree: Arc<Tree>, first: bool, orphans: bool, from: Option<SessionI
         tracing::warn!(step = "wakes", %error, "a sweep step failed");
         pass.error = Some(format!("wakes: {error}"));
     }
+    if let Err(error) = deliveries(&tree).await {
+        tracing::warn!(step = "deliveries", %error, "a sweep step failed");
+        pass.error = Some(format!("deliveries: {error}"));
+    }
     if orphans {
         match find_orphans(&tree, from).await {
             Ok(resume) => pass.resume = resume,
@@ -146,6 +151,16 @@ async fn wakes(tree: &Arc<Tree>, first: bool) -> Result<(), StoreError> {
                 Ok::<_, StoreError>(())
             })
             .await?;
+    }
+    Ok(())
+}
+
+/// Has the endpoints look that have something to deliver, or a delivery that may be past its deadline.
+async fn deliveries(tree: &Arc<Tree>) -> Result<(), StoreError> {
+    let agents = tree.ports.store.read(|r| delivery::busy(r)).await?;
+    if let (false, Some(supervisor)) = (agents.is_empty(), tree.supervisor()) {
+        // A supervisor that is gone is started again, and the next pass finds the same endpoints.
+        let _ = supervisor.send(NudgeEndpoints { agents }).await;
     }
     Ok(())
 }

@@ -1,8 +1,10 @@
 //! The door for everybody outside the tree: what the API, the commands and the tests may ask of a Tenant.
 
+mod actions;
 pub mod feeds;
 mod items;
 mod observer;
+pub(crate) mod persist;
 mod root;
 pub mod tree;
 
@@ -13,6 +15,7 @@ use actix::Addr;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
+pub use self::actions::Heartbeat;
 pub use self::observer::Observer;
 
 use self::feeds::{Feeds, NoPlace};
@@ -30,7 +33,7 @@ use crate::model::json::{Json, JsonMap, JsonText};
 use crate::model::session::SessionStatus;
 use crate::model::turn::YieldAfter;
 use crate::ports::store::{DefinitionRow, Page, Reads, StoreError, StoreHandle};
-use crate::ports::{Clock, Engine, Entropy};
+use crate::ports::{ActionTransport, Clock, Engine, Entropy, Schemas};
 use crate::rules::commands::Prepared;
 use crate::rules::{Refusal, definitions, sessions};
 use crate::session::SessionActor;
@@ -113,6 +116,10 @@ pub struct TenantConfig {
     pub rollover: YieldAfter,
     /// How long a run waits for an Action inside its lease.
     pub action_hold_ms: u64,
+    /// Life of a background delivery without a heartbeat.
+    pub action_lease_ms: i64,
+    /// Age from which an Action whose delivery fails is parked.
+    pub delivery_max_age_ms: i64,
     /// Pause between two passes of the sweeper.
     pub sweep_interval_ms: u64,
     /// How long a session without work stays in memory.
@@ -140,6 +147,8 @@ impl TenantConfig {
             abort_grace_ms: 30_000,
             rollover: YieldAfter { steps: Some(50), ms: Some(20 * 60_000) },
             action_hold_ms: 5 * 60_000,
+            action_lease_ms: 30_000,
+            delivery_max_age_ms: 24 * 60 * 60_000,
             sweep_interval_ms: 5_000,
             idle_after_ms: 15_000,
             arbiters: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -162,6 +171,10 @@ pub struct TenantPorts {
     pub entropy: Arc<dyn Entropy>,
     /// The engine of the in-process harness.
     pub engine: Arc<dyn Engine>,
+    /// How deliveries reach Action endpoints.
+    pub actions: Arc<dyn ActionTransport>,
+    /// How outputs of tools are checked.
+    pub schemas: Arc<dyn Schemas>,
 }
 
 /// `PUT /v1/agents/{id}`.

@@ -3,6 +3,7 @@
 
 pub mod clock;
 pub mod contract;
+pub mod endpoints;
 pub mod engine;
 pub mod memory_store;
 pub mod virtual_time;

@@ -5,6 +5,7 @@
 //!
 //! Every implementation runs the same contract (`testing::contract`).
 
+mod actions;
 mod keys;
 mod reads;
 mod rows;
@@ -18,6 +19,7 @@ use crate::limits::{READ_QUEUE, WRITE_QUEUE};
 use crate::model::event::EventKind;
 use crate::model::ids::SessionId;
 
+pub use self::actions::{ActionReads, ActionRow, ActionTx, AgentLoad, EndpointRow};
 pub use self::keys::{KeyReads, KeyState, KeyTx, SigningKeyRow};
 pub use self::reads::Reads;
 pub use self::rows::{

@@ -1,5 +1,6 @@
 //! What a transaction writes.
 
+use super::actions::ActionTx;
 use super::rows::{
     AuditRow, CommandRow, CredentialRow, DefinitionRow, EffectRow, FoldSnapshotRow, IdempotencyRow,
     PrincipalRow, UsageRow,
@@ -16,7 +17,7 @@ use crate::model::session::{SessionDoc, SessionHead, SessionPin, SessionStatus};
 ///
 /// A write to a session or an effect that does not exist fails with [`StoreError::Missing`](super::StoreError::Missing). After any other error
 /// than `Missing` or `Conflict` the transaction is lost: whatever the closure answers, nothing of it is written.
-pub trait Tx: Reads + KeyTx {
+pub trait Tx: Reads + ActionTx + KeyTx {
     /// A fresh random UUID.
     fn uuid(&mut self) -> String;
 

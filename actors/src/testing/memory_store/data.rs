@@ -7,8 +7,8 @@ use crate::model::ids::{AgentId, EffectId, SessionId};
 use crate::model::json::JsonText;
 use crate::model::session::{SessionDoc, SessionHead, SessionPin};
 use crate::ports::store::{
-    AuditRow, CommandRow, CredentialRow, DefinitionRow, EffectRow, FoldSnapshotRow, IdempotencyRow,
-    PrincipalRow, RecordRow, SigningKeyRow, UsageRow, WakeRow,
+    ActionRow, AuditRow, CommandRow, CredentialRow, DefinitionRow, EffectRow, EndpointRow, FoldSnapshotRow,
+    IdempotencyRow, PrincipalRow, RecordRow, SigningKeyRow, UsageRow, WakeRow,
 };
 
 /// One session's three rows.
@@ -26,6 +26,7 @@ pub(super) struct Data {
     pub updated_at: Micros,
     pub generation: i64,
     pub next_wake: u64,
+    pub next_action: u64,
     pub tables: Tables,
 }
 
@@ -47,6 +48,9 @@ pub(super) struct Tables {
     pub idempotency: BTreeMap<String, IdempotencyRow>,
     pub audit: BTreeMap<String, AuditRow>,
     pub usage: BTreeMap<String, UsageRow>,
+    /// With the order of their creation.
+    pub actions: BTreeMap<EffectId, (u64, ActionRow)>,
+    pub endpoints: BTreeMap<AgentId, EndpointRow>,
 }
 
 /// One step back.
@@ -63,6 +67,7 @@ impl Data {
             updated_at: now,
             generation: 0,
             next_wake: 0,
+            next_action: 0,
             tables: Tables::default(),
         }
     }

@@ -169,6 +169,9 @@ impl Reads for MemoryTx<'_> {
             uncertain_effects: effects(EffectStatus::Uncertain),
             definitions: count(t.definitions.len()),
             parked_wakes: count(t.wakes.values().filter(|w| w.parked_at.is_some()).count()),
+            parked_actions: count(
+                t.actions.values().filter(|(_, a)| a.status.is_open() && a.parked_at.is_some()).count(),
+            ),
         })
     }
 
@@ -387,6 +390,7 @@ impl Tx for MemoryTx<'_> {
         self.remove_where(|t| &mut t.effects, |_, row| row.session_id == *id);
         self.remove_where(|t| &mut t.folds, |(session, _), _| session == id);
         self.remove_where(|t| &mut t.wakes, |_, row| row.session_id == *id);
+        self.remove_where(|t| &mut t.actions, |_, (_, row)| row.session_id == *id);
         Ok(())
     }
 
@@ -581,6 +585,7 @@ impl Tx for MemoryTx<'_> {
         t.events.clear();
         t.folds.clear();
         t.wakes.clear();
+        t.actions.clear();
         self.data.generation += 1;
         self.data.updated_at = self.env.now();
         Ok(())
