@@ -3,6 +3,8 @@
 // Helpers of a test may stop at the first surprise too.
 #![allow(clippy::unwrap_used)]
 
+#[path = "http_api/deliveries.rs"]
+mod deliveries;
 #[path = "http_api/events.rs"]
 mod events;
 #[path = "http_api/log.rs"]

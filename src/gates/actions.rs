@@ -6,7 +6,7 @@
 use std::error::Error as _;
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -24,6 +24,9 @@ use crate::identity::delivery::Grant;
 
 /// The largest answer, bytes.
 pub const ANSWER_BYTES: usize = 8 * 1024 * 1024;
+
+/// The longest wait that an endpoint can ask for.
+pub const RETRY_AFTER_MOST: Duration = Duration::from_secs(300);
 
 /// Code of an address that the policy refuses.
 pub const ADDRESS_REFUSED: &str = "ENDPOINT_ADDRESS_REFUSED";
@@ -199,7 +202,7 @@ async fn read(mut response: Response) -> Result<Answered, Failure> {
     let status = response.status().as_u16();
     let tagged = response.headers().get(&OUTCOME).is_some_and(|value| value == "1");
     let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-    let retry_after = retry_after.map(str::to_owned);
+    let retry_after = retry_after.and_then(|text| wait(text, SystemTime::now()));
     if response.content_length().is_some_and(|length| length > ANSWER_BYTES as u64) {
         return Ok(Answered::TooLarge { status });
     }
@@ -211,6 +214,19 @@ async fn read(mut response: Response) -> Result<Answered, Failure> {
         body.extend_from_slice(&piece);
     }
     Ok(Answered::Response { status, tagged, retry_after, body })
+}
+
+/// `Retry-After` in seconds, with a fraction or without, or as a date; what is not ahead of now does not count.
+fn wait(text: &str, now: SystemTime) -> Option<Duration> {
+    let text = text.trim();
+    let number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let wait = if number {
+        // Too many digits are a long time, and that is capped.
+        text.parse::<f64>().ok().map(|s| Duration::from_secs_f64(s.min(RETRY_AFTER_MOST.as_secs_f64())))
+    } else {
+        httpdate::parse_http_date(text).ok().and_then(|at| at.duration_since(now).ok())
+    };
+    wait.map(|wait| wait.min(RETRY_AFTER_MOST)).filter(|wait| !wait.is_zero())
 }
 
 /// A body that is sent without being copied.

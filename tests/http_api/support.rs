@@ -11,11 +11,11 @@ use actix_web::dev::ServerHandle;
 use actix_web::{App, HttpServer};
 use nylorun::api::{ApiState, HostFacts, HostNames, Listener, ListenerKind, configure};
 use nylorun::engine::agent::schema::Outputs;
+use nylorun::gates::{HttpTransport, OutboundPolicy};
 use nylorun::identity::SigningKeys;
 use nylorun::vault::{Kek, SealedProviders, Vault};
 use nylorun_actors::model::Json;
 use nylorun_actors::model::canonical::sha256_hex;
-use nylorun_actors::ports::NoTransport;
 use nylorun_actors::ports::StoreError;
 use nylorun_actors::ports::clock::{SystemClock, SystemEntropy};
 use nylorun_actors::ports::store::PrincipalRow;
@@ -91,26 +91,26 @@ impl Api {
             })
         });
         put.await.unwrap();
+        let vault = Arc::new(Vault::new(Kek::from_bytes([5; 32])));
+        let signing = Arc::new(SigningKeys::new(
+            handle.clone(),
+            vault.clone(),
+            self.tenant_id().await.into(),
+            Arc::new(SystemClock),
+            Arc::new(SystemEntropy),
+        ));
         let ports = TenantPorts {
             store: handle.clone(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             engine: FakeEngine::of(steps),
-            actions: Arc::new(NoTransport),
+            actions: Arc::new(HttpTransport::new(OutboundPolicy::default(), signing.clone()).unwrap()),
             schemas: Arc::new(Outputs),
         };
         let config = TenantConfig { arbiters: 1, ..TenantConfig::new("worker-test".into()) };
         let tenant = Tenant::start(config, ports).await.unwrap();
-        let vault = Arc::new(Vault::new(Kek::from_bytes([5; 32])));
-        let signing = SigningKeys::new(
-            handle.clone(),
-            vault.clone(),
-            tenant.id().clone(),
-            Arc::new(SystemClock),
-            Arc::new(SystemEntropy),
-        );
         let models = SealedProviders::load(handle, vault).await.unwrap();
-        self.state.slot().open(tenant, Arc::new(models), Arc::new(signing));
+        self.state.slot().open(tenant, Arc::new(models), signing);
     }
 
     /// The Tenant's signing keys.

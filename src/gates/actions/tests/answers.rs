@@ -17,7 +17,7 @@ async fn an_answer_is_its_status_its_two_headers_and_its_body() {
     let expected = Answered::Response {
         status: 200,
         tagged: true,
-        retry_after: Some("1.5".to_owned()),
+        retry_after: Some(Duration::from_millis(1500)),
         body: b"{}".to_vec(),
     };
     assert_eq!(answered, expected);
@@ -32,6 +32,22 @@ async fn an_answer_is_its_status_its_two_headers_and_its_body() {
         let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n").leak();
         assert_eq!(told(&posted(answer).await), format!("Response {status}"));
     }
+}
+
+#[test]
+fn a_wait_is_in_seconds_or_until_a_date_and_at_most_five_minutes() {
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+    let date = |seconds: u64| httpdate::fmt_http_date(now + Duration::from_secs(seconds));
+    let ms = |text: &str| wait(text, now).map(|wait| wait.as_millis());
+    for (text, expected) in [("1", 1000), (" 2 ", 2000), ("0.25", 250), (".5", 500), ("300", 300_000)] {
+        assert_eq!(ms(text), Some(expected), "{text}");
+    }
+    assert_eq!((ms("301"), ms(&"9".repeat(400))), (Some(300_000), Some(300_000)));
+    assert_eq!((ms(&date(7)), ms(&date(900))), (Some(7000), Some(300_000)));
+    for none in ["", "0", "0.0", "-1", "1.2.3", ".", "soon", "NaN", "inf", "1e3", &date(0)] {
+        assert_eq!(ms(none), None, "{none}");
+    }
+    assert_eq!(wait(&date(0), now + Duration::from_secs(9)), None);
 }
 
 #[tokio::test]
