@@ -3,6 +3,8 @@
 // Helpers of a test may stop at the first surprise too.
 #![allow(clippy::unwrap_used)]
 
+#[path = "http_api/actions.rs"]
+mod actions;
 #[path = "http_api/deliveries.rs"]
 mod deliveries;
 #[path = "http_api/events.rs"]

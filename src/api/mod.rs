@@ -12,6 +12,7 @@
 //! The host makes one [`ApiState`], one [`Listener`] for each socket it has bound, and gives each server
 //! [`configure`]; it swaps the Tenant in and out through [`ApiState::slot`].
 
+mod actions;
 mod admin;
 mod agents;
 mod answer;
@@ -20,6 +21,8 @@ mod body;
 mod call;
 mod caller;
 mod commands;
+mod effects;
+mod endpoints;
 mod events;
 mod fixture;
 mod headers;

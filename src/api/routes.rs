@@ -9,8 +9,8 @@ use super::caller::{Gate, Scope};
 use super::path::Path;
 use super::state::ApiState;
 use super::{
-    admin, agents, commands, events, fixture, health, items, keys, me, models, openapi, seed, sessions,
-    shapes, signing_keys, tenant,
+    actions, admin, agents, commands, effects, endpoints, events, fixture, health, items, keys, me, models,
+    openapi, seed, sessions, shapes, signing_keys, tenant,
 };
 
 /// A credential, as the documents name it.
@@ -53,6 +53,7 @@ const NAST: &[Credential] = &[Anonymous, Application, Subject, Token];
 const A: &[Credential] = &[Application];
 const AS: &[Credential] = &[Application, Subject];
 const AST: &[Credential] = &[Application, Subject, Token];
+const D: &[Credential] = &[Credential::Delivery];
 const K: &[Credential] = &[Admin];
 
 const SESSIONS: Gate = Gate::OneOf(&[Scope::SessionsOwn]);
@@ -188,6 +189,27 @@ pub(super) static ROUTES: &[Route] = &[
         query &[("cursor", "Start after this event; empty: from the beginning"),
             ("preview", "1: also nylorun.preview frames while a model talks, without ids")],
         body None, ok Content::Events),
+    row!("GET" "/v1/sessions/{sessionId}/effects", A, Gate::Never, tenant!(effects::list),
+        "listOpenEffects", "Effects of a session that wait for an endpoint or for a decision",
+        query &[("status", "Only uncertain, pending or dead ones"), PAGE[0], PAGE[1]],
+        body None, ok Content::Json(&shapes::OPEN_EFFECTS)),
+    row!("POST" "/v1/sessions/{sessionId}/effects/{effectId}/resolve", A, Gate::Never, tenant!(effects::resolve),
+        "resolveEffect", "Decides on an effect whose fate is unknown, or whose deliveries were given up",
+        query &[], body Some(&shapes::RESOLVE), ok Content::Json(&shapes::RECEIPT)),
+    row!("GET" "/v1/endpoints", A, Gate::Never, tenant!(endpoints::list),
+        "listEndpoints", "Registered Action endpoints", query PAGED, body None, ok Content::Json(&shapes::ENDPOINTS)),
+    row!("PUT" "/v1/endpoints", A, Gate::Never, tenant!(endpoints::put),
+        "putEndpoints", "Registers Action endpoints; waiting Actions are sent at once",
+        query &[], body Some(&shapes::PUT_ENDPOINTS), ok Content::Json(&shapes::ENDPOINTS)),
+    row!("DELETE" "/v1/endpoints/{agentId}", A, Gate::Never, tenant!(endpoints::delete),
+        "deleteEndpoint", "Takes an endpoint out; its Actions wait for the next registration",
+        query &[], body None, ok Content::Json(&shapes::ENDPOINT_DELETED)),
+    row!("POST" "/v1/endpoints/{agentId}/ping", A, Gate::Never, tenant!(endpoints::ping),
+        "pingEndpoint", "Asks an endpoint whether it serves its agent", query &[], body None, ok Content::Json(&shapes::PONG)),
+    row!("POST" "/v1/actions/{actionId}/heartbeat", D, Gate::Never, tenant!(actions::heartbeat),
+        "heartbeatAction", "A background delivery lives on for one more lease", query &[], body None, ok Content::Json(&shapes::HEARTBEAT)),
+    row!("POST" "/v1/actions/{actionId}/result", D, Gate::Never, tenant!(actions::result),
+        "postActionResult", "A background delivery's outcome", query &[], body Some(&shapes::OUTCOME), ok Content::Json(&shapes::ACTION_RECEIPT)),
     row!("GET" "/v1/tenant", AS, SETTINGS, tenant!(tenant::status),
         "tenantStatus", "The Tenant's status", query &[], body None, ok Content::Json(&shapes::TENANT)),
     row!("PUT" "/v1/tenant/config/seed", A, Gate::Never, tenant!(seed::put),

@@ -16,11 +16,13 @@ use nylorun::identity::SigningKeys;
 use nylorun::vault::{Kek, SealedProviders, Vault};
 use nylorun_actors::model::Json;
 use nylorun_actors::model::canonical::sha256_hex;
+use nylorun_actors::ports::ActionTransport;
 use nylorun_actors::ports::StoreError;
 use nylorun_actors::ports::clock::{SystemClock, SystemEntropy};
 use nylorun_actors::ports::store::PrincipalRow;
 use nylorun_actors::tenant::{Tenant, TenantConfig, TenantPorts};
 use nylorun_actors::testing::MemoryStore;
+use nylorun_actors::testing::endpoints::FakeEndpoints;
 use nylorun_actors::testing::engine::{FakeEngine, Step};
 use serde_json::json;
 
@@ -57,6 +59,24 @@ impl Api {
         api
     }
 
+    /// With an agent `assistant` whose every turn calls the Action tool `charge`, and endpoints that answer as planned.
+    pub async fn charging(endpoints: FakeEndpoints) -> Self {
+        let api = Self::opening(false);
+        api.open_with(vec![Step::Charge], Some(Arc::new(endpoints))).await;
+        let put = api.app("PUT", "/v1/agents/assistant").json(&agent_body("assistant")).send().await;
+        assert_eq!(put.status, 200, "{}", put.text);
+        api
+    }
+
+    /// Starts a turn of `assistant` in a session of its own.
+    pub async fn charge(&self, id: &str) {
+        let body = json!({"requestId": "r", "agentId": "assistant", "ownerUserId": "ada"});
+        let put = self.app("PUT", &format!("/v1/sessions/{id}")).json(&body).send().await;
+        assert_eq!(put.status, 200, "{}", put.text);
+        let path = format!("/v1/sessions/{id}/commands");
+        assert_eq!(self.app("POST", &path).json(&message("k", "hi")).send().await.status, 200);
+    }
+
     /// With a Tenant that is still opening; with a listener for the operator or without.
     pub fn opening(operator: bool) -> Self {
         let facts = HostFacts {
@@ -81,6 +101,11 @@ impl Api {
     }
 
     pub async fn open(&self, steps: Vec<Step>) {
+        self.open_with(steps, None).await;
+    }
+
+    /// With these endpoints; without any, deliveries go over HTTP.
+    async fn open_with(&self, steps: Vec<Step>, endpoints: Option<Arc<dyn ActionTransport>>) {
         let handle = self.store.handle();
         let put = handle.tx(|tx| {
             tx.put_principal(&PrincipalRow {
@@ -99,12 +124,14 @@ impl Api {
             Arc::new(SystemClock),
             Arc::new(SystemEntropy),
         ));
+        let over_http = || HttpTransport::new(OutboundPolicy::default(), signing.clone()).unwrap();
+        let actions = endpoints.unwrap_or_else(|| Arc::new(over_http()));
         let ports = TenantPorts {
             store: handle.clone(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             engine: FakeEngine::of(steps),
-            actions: Arc::new(HttpTransport::new(OutboundPolicy::default(), signing.clone()).unwrap()),
+            actions,
             schemas: Arc::new(Outputs),
         };
         let config = TenantConfig { arbiters: 1, ..TenantConfig::new("worker-test".into()) };

@@ -216,8 +216,10 @@ pub(super) fn give_up(tx: &mut dyn Tx, session: &SessionId, turn: &TurnId, text:
 /// A delivery as its endpoint names it in a callback.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryClaim {
-    /// Which Action.
+    /// Which Action: the path's.
     pub action: EffectId,
+    /// Which Action the token is for.
+    pub token_action: String,
     /// Which delivery of it.
     pub generation: i64,
     /// The agent that the token names.
@@ -245,10 +247,10 @@ pub fn live(reads: &mut dyn Reads, claim: &DeliveryClaim) -> Result<(ActionRow, 
 /// 404 and 403 as [`live`].
 pub fn named_action(reads: &mut dyn Reads, claim: &DeliveryClaim) -> Result<ActionRow, Refusal> {
     let row = reads.action(&claim.action)?.ok_or_else(|| Refusal::not_found("Action"))?;
-    if row.agent_id.as_str() == claim.agent {
+    if row.agent_id.as_str() == claim.agent && row.id.as_str() == claim.token_action {
         Ok(row)
     } else {
-        Err(Refusal::Forbidden("The token belongs to another agent's Action".into()))
+        Err(Refusal::Forbidden("The token is another Action's or another agent's".into()))
     }
 }
 

@@ -51,6 +51,7 @@ fn lost() -> Answered {
 fn claim(seen: &Seen) -> DeliveryClaim {
     DeliveryClaim {
         action: seen.action.as_deref().unwrap().into(),
+        token_action: seen.action.clone().unwrap(),
         generation: seen.generation,
         agent: "assistant".to_owned(),
     }
@@ -414,6 +415,8 @@ fn a_background_delivery_lives_by_heartbeats_and_its_result_is_recorded_once() {
         assert!(matches!(world.tenant.heartbeat(unknown).await, Err(Refusal::NotFound(_))));
         let other = DeliveryClaim { agent: "another".to_owned(), ..claimed.clone() };
         assert!(matches!(world.tenant.heartbeat(other).await, Err(Refusal::Forbidden(_))));
+        let anothers = DeliveryClaim { token_action: "another".to_owned(), ..claimed.clone() };
+        assert!(matches!(world.tenant.heartbeat(anothers).await, Err(Refusal::Forbidden(_))));
         let stale = DeliveryClaim { generation: 2, ..claimed.clone() };
         assert!(matches!(world.tenant.heartbeat(stale.clone()).await, Err(Refusal::Conflict { .. })));
         let outcome = json!({ "value": { "kind": "completed", "output": 1.0 } });
