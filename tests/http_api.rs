@@ -21,6 +21,8 @@ mod operator;
 mod pipeline;
 #[path = "http_api/resources.rs"]
 mod resources;
+#[path = "http_api/sandbox.rs"]
+mod sandbox;
 #[path = "http_api/signing_keys.rs"]
 mod signing_keys;
 #[path = "http_api/support.rs"]

@@ -197,6 +197,7 @@ impl Opener {
             engine: Arc::new(engine),
             actions,
             schemas: Arc::new(Outputs),
+            workspaces: None,
         };
         Tenant::start(tenant_config(&self.settings), ports).await.map_err(store_failure)
     }

@@ -16,14 +16,13 @@ use nylorun::identity::SigningKeys;
 use nylorun::vault::{Kek, SealedProviders, Vault};
 use nylorun_actors::model::Json;
 use nylorun_actors::model::canonical::sha256_hex;
-use nylorun_actors::ports::ActionTransport;
-use nylorun_actors::ports::StoreError;
 use nylorun_actors::ports::clock::{SystemClock, SystemEntropy};
 use nylorun_actors::ports::store::PrincipalRow;
+use nylorun_actors::ports::{ActionTransport, StoreError, WorkspaceManager};
 use nylorun_actors::tenant::{Tenant, TenantConfig, TenantPorts};
-use nylorun_actors::testing::MemoryStore;
 use nylorun_actors::testing::endpoints::FakeEndpoints;
 use nylorun_actors::testing::engine::{FakeEngine, Step};
+use nylorun_actors::testing::{FakeWorkspaces, MemoryStore};
 use serde_json::json;
 
 pub const ADMIN: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -62,7 +61,7 @@ impl Api {
     /// With an agent `assistant` whose every turn calls the Action tool `charge`, and endpoints that answer as planned.
     pub async fn charging(endpoints: FakeEndpoints) -> Self {
         let api = Self::opening(false);
-        api.open_with(vec![Step::Charge], Some(Arc::new(endpoints))).await;
+        api.open_with(vec![Step::Charge], Some(Arc::new(endpoints)), None).await;
         let put = api.app("PUT", "/v1/agents/assistant").json(&agent_body("assistant")).send().await;
         assert_eq!(put.status, 200, "{}", put.text);
         api
@@ -101,11 +100,21 @@ impl Api {
     }
 
     pub async fn open(&self, steps: Vec<Step>) {
-        self.open_with(steps, None).await;
+        self.open_with(steps, None, None).await;
     }
 
-    /// With these endpoints; without any, deliveries go over HTTP.
-    async fn open_with(&self, steps: Vec<Step>, endpoints: Option<Arc<dyn ActionTransport>>) {
+    /// With workspaces of its in-process harness.
+    pub async fn open_serving(&self, steps: Vec<Step>, workspaces: Arc<FakeWorkspaces>) {
+        self.open_with(steps, None, Some(workspaces)).await;
+    }
+
+    /// Without endpoints of the test's own, deliveries go over HTTP.
+    async fn open_with(
+        &self,
+        steps: Vec<Step>,
+        endpoints: Option<Arc<dyn ActionTransport>>,
+        workspaces: Option<Arc<FakeWorkspaces>>,
+    ) {
         let handle = self.store.handle();
         let put = handle.tx(|tx| {
             tx.put_principal(&PrincipalRow {
@@ -133,6 +142,7 @@ impl Api {
             engine: FakeEngine::of(steps),
             actions,
             schemas: Arc::new(Outputs),
+            workspaces: workspaces.map(|fake| fake as Arc<dyn WorkspaceManager>),
         };
         let config = TenantConfig { arbiters: 1, ..TenantConfig::new("worker-test".into()) };
         let tenant = Tenant::start(config, ports).await.unwrap();
@@ -192,6 +202,7 @@ fn serve(state: &ApiState, kind: ListenerKind, servers: &mut Vec<ServerHandle>) 
     let names = HostNames::of_port(address.port(), None);
     let listener = Listener { state: state.clone(), kind, names };
     let server = HttpServer::new(move || App::new().configure(configure(listener.clone())))
+        .on_connect(nylorun::api::note_socket)
         .workers(1)
         .disable_signals()
         .listen(socket)
