@@ -94,7 +94,7 @@ fn context() -> Context {
 }
 
 async fn ask_with(limits: ProviderLimits, config: ProviderConfig, call: ModelCall) -> Json {
-    let model = Providers::new(limits).unwrap().model(config);
+    let model = Providers::new(limits).model(config);
     model.call(call, context().cx).await.unwrap().as_ref().clone()
 }
 

@@ -12,8 +12,9 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use nylorun_actors::ports::action::{ActionTransport, Answered, Delivery};
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use reqwest::{Body, Client, Response};
+use reqwest::{Body, Response};
 
+use super::client::BuiltClient;
 #[cfg(test)]
 use super::outbound::Lookup;
 use super::outbound::{AddressRefused, NameUnknown, OutboundPolicy};
@@ -42,22 +43,21 @@ pub struct HttpTransport(Arc<Inner>);
 
 struct Inner {
     policy: OutboundPolicy,
-    client: Client,
+    client: BuiltClient,
     keys: Arc<SigningKeys>,
 }
 
 impl HttpTransport {
     /// A transport under this policy that signs with these keys.
-    ///
-    /// # Errors
-    /// The system's TLS is unusable.
-    pub fn new(policy: OutboundPolicy, keys: Arc<SigningKeys>) -> reqwest::Result<Self> {
-        Ok(Self(Arc::new(Inner { policy, client: policy.client()?, keys })))
+    #[must_use]
+    pub fn new(policy: OutboundPolicy, keys: Arc<SigningKeys>) -> Self {
+        let client = BuiltClient::new("deliveries to Action endpoints", move || policy.client());
+        Self(Arc::new(Inner { policy, client, keys }))
     }
 
     #[cfg(test)]
     fn with_lookup(policy: OutboundPolicy, keys: Arc<SigningKeys>, lookup: Arc<Lookup>) -> Self {
-        let client = policy.client_with(lookup).expect("a client");
+        let client = BuiltClient::new("a test", move || policy.client_with(lookup));
         Self(Arc::new(Inner { policy, client, keys }))
     }
 }
@@ -161,7 +161,8 @@ impl Inner {
         tokio::task::yield_now().await;
         let body = Bytes::from_owner(SharedText(Arc::clone(&delivery.body)));
         let body = Body::wrap_stream(Upload::new(body, Arc::clone(hand)));
-        let response = self.client.post(url).headers(headers).body(body).send().await?;
+        let client = self.client.get().await.map_err(|why| Failure::new("TLS", why.to_string()))?;
+        let response = client.post(url).headers(headers).body(body).send().await?;
         read(response).await
     }
 

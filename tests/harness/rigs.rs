@@ -177,7 +177,7 @@ impl ToolExecutor for CountedTools {
 
 /// The engine of a harness, as the binary has it; its calls are counted.
 fn engine(calls: &Calls) -> Arc<AgentEngine> {
-    let router = ModelRouter::new(Arc::new(NoProvider), Providers::new(ProviderLimits::default()).unwrap());
+    let router = ModelRouter::new(Arc::new(NoProvider), Providers::new(ProviderLimits::default()));
     let (kits, calls) = (kit::routed(router), Arc::clone(calls));
     let counted: Arc<kit::KitFor> = Arc::new(move |grant, start| {
         let Kit { models, tools } = kits(grant, start);

@@ -33,7 +33,7 @@ fn large(url: &str, bytes: usize) -> Delivery {
 }
 
 fn transport(policy: OutboundPolicy) -> HttpTransport {
-    HttpTransport::new(policy, World::new().keys).unwrap()
+    HttpTransport::new(policy, World::new().keys)
 }
 
 fn open() -> HttpTransport {
@@ -53,7 +53,7 @@ fn told(answered: &Answered) -> String {
 #[tokio::test]
 async fn an_endpoint_gets_the_body_and_exactly_these_headers() {
     let world = World::new();
-    let transport = HttpTransport::new(OutboundPolicy::default(), world.keys.clone()).unwrap();
+    let transport = HttpTransport::new(OutboundPolicy::default(), world.keys.clone());
     let peer = Peer::answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}");
     let url = peer.url("/act?x=1");
     let sent = delivery(&url);
