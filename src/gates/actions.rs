@@ -3,9 +3,12 @@
 //! What went wrong is told by one question: can the endpoint have acted? Only when the body was provably never handed
 //! over whole is it `NotSent`, which is delivered again; everything in doubt is `Lost`.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::error::Error as _;
 use std::io::ErrorKind;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ThreadId;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -14,9 +17,7 @@ use nylorun_actors::ports::action::{ActionTransport, Answered, Delivery};
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Body, Client, Response};
 
-#[cfg(test)]
-use super::outbound::Lookup;
-use super::outbound::{AddressRefused, NameUnknown, OutboundPolicy};
+use super::outbound::{AddressRefused, Lookup, NameUnknown, OutboundPolicy, system_lookup};
 use super::upload::{Hand, Upload};
 use crate::api::PROTOCOL_MAX;
 use crate::identity::SigningKeys;
@@ -42,8 +43,11 @@ pub struct HttpTransport(Arc<Inner>);
 
 struct Inner {
     policy: OutboundPolicy,
-    client: Client,
     keys: Arc<SigningKeys>,
+    /// What every client dials by.
+    lookup: Arc<Lookup>,
+    /// A client for each thread that posts, so that the runtime that posts is the one that watches the connection.
+    clients: Mutex<HashMap<ThreadId, Client>>,
 }
 
 impl HttpTransport {
@@ -52,13 +56,19 @@ impl HttpTransport {
     /// # Errors
     /// The system's TLS is unusable.
     pub fn new(policy: OutboundPolicy, keys: Arc<SigningKeys>) -> reqwest::Result<Self> {
-        Ok(Self(Arc::new(Inner { policy, client: policy.client()?, keys })))
+        Self::over(policy, keys, Arc::new(system_lookup))
+    }
+
+    fn over(policy: OutboundPolicy, keys: Arc<SigningKeys>, lookup: Arc<Lookup>) -> reqwest::Result<Self> {
+        let inner = Inner { policy, keys, lookup, clients: Mutex::default() };
+        // What cannot be made is known at the start.
+        inner.client()?;
+        Ok(Self(Arc::new(inner)))
     }
 
     #[cfg(test)]
     fn with_lookup(policy: OutboundPolicy, keys: Arc<SigningKeys>, lookup: Arc<Lookup>) -> Self {
-        let client = policy.client_with(lookup).expect("a client");
-        Self(Arc::new(Inner { policy, client, keys }))
+        Self::over(policy, keys, lookup).expect("a client")
     }
 }
 
@@ -151,6 +161,15 @@ impl From<reqwest::Error> for Failure {
 }
 
 impl Inner {
+    /// This thread's client.
+    fn client(&self) -> reqwest::Result<Client> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        match clients.entry(std::thread::current().id()) {
+            Entry::Occupied(found) => Ok(found.get().clone()),
+            Entry::Vacant(free) => Ok(free.insert(self.policy.client(Arc::clone(&self.lookup))?).clone()),
+        }
+    }
+
     async fn attempt(&self, delivery: &Delivery, hand: &Arc<Hand>) -> Result<Answered, Failure> {
         let (url, problems) = self.policy.parse(&delivery.url);
         let url = url.filter(|_| problems.is_empty());
@@ -161,7 +180,7 @@ impl Inner {
         tokio::task::yield_now().await;
         let body = Bytes::from_owner(SharedText(Arc::clone(&delivery.body)));
         let body = Body::wrap_stream(Upload::new(body, Arc::clone(hand)));
-        let response = self.client.post(url).headers(headers).body(body).send().await?;
+        let response = self.client()?.post(url).headers(headers).body(body).send().await?;
         read(response).await
     }
 
