@@ -11,8 +11,9 @@
 mod advance;
 mod ending;
 mod run;
+mod tools;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -123,7 +124,7 @@ struct Held {
     /// What its effects are, for the events of their outcomes.
     facts: HashMap<EffectId, EffectFacts>,
     /// Tools that the harness itself runs.
-    harness_tools: Arc<HashSet<String>>,
+    harness_tools: tools::HarnessTools,
     in_flight: HashMap<EffectId, EffectKind>,
     abort: Option<Abort>,
     timer: Option<SpawnHandle>,

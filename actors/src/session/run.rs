@@ -13,7 +13,7 @@ use crate::messages::session::{
     ReportAndIntend,
 };
 use crate::model::Json;
-use crate::model::effect::{EffectIntent, EffectKind};
+use crate::model::effect::EffectIntent;
 use crate::model::ids::{EffectId, RunId};
 use crate::model::session::SessionStatus;
 use crate::model::transcript::{Edit, Entry, FoldStep};
@@ -71,8 +71,10 @@ fn not_held() -> ApiError {
 impl Held {
     /// Renders an intent and notes what it is about.
     fn prepare(&mut self, intent: EffectIntent, hash: String) -> Result<PreparedIntent, RunRefusal> {
-        let by_harness = intent.kind == EffectKind::Tool
-            && intent.tool_name.as_ref().is_some_and(|name| self.harness_tools.contains(name));
+        if !self.harness_tools.knows_agent(&intent) {
+            return Err(RunRefusal::Invalid("the manifest has no such sub-agent".into()));
+        }
+        let by_harness = self.harness_tools.has(&intent);
         let kind = intent.kind;
         let prepared = PreparedIntent::new(&self.scope, intent, hash, by_harness)?;
         self.facts.insert(prepared.id().clone(), prepared.facts());
@@ -476,9 +478,7 @@ impl Handler<McpDiscovered> for SessionActor {
             if let Ok(answer) = &result
                 && let Ok(held) = act.held(&run)
             {
-                let found = answer["sessionTools"].as_array().into_iter().flatten();
-                let names = found.filter_map(|tool| tool["name"].as_str().map(str::to_owned));
-                Arc::make_mut(&mut held.harness_tools).extend(names);
+                held.harness_tools.discover(answer["sessionTools"].as_array().map_or(&[], Vec::as_slice));
             }
             act.after(&run, &result, ctx);
             result
