@@ -16,7 +16,8 @@ use nylorun_actors::model::json::parse;
 use serde_json::json;
 
 use super::common::{self, Options, PATIENCE, Server};
-use super::rigs::{Rig, manifest};
+use super::rigs::Rig;
+use super::sample::manifest;
 
 pub const TOKEN: &str = "f00df00df00df00df00df00df00df00df00df00df00df00df00df00df00df00d";
 

@@ -4,6 +4,8 @@ mod aborts;
 mod delegations;
 mod hooks;
 mod pauses;
+mod replay;
+mod retries;
 mod states;
 mod tools;
 mod turns;
