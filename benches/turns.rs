@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use nylorun::engine::agent::projection::PromptHash;
+use nylorun::engine::agent::schema::Outputs;
 use nylorun::engine::model::provider::{ProviderConfig, ProviderLimits, Providers};
 use nylorun::engine::model::router::{ModelRouter, ProviderSource};
 use nylorun::engine::run::{AgentEngine, EngineConfig, kit};
 use nylorun::store::{OpenOptions, SqliteStore};
 use nylorun_actors::model::command::{Command, CommandBody, MessageInput};
 use nylorun_actors::model::ids::{SessionId, WorkerId};
+use nylorun_actors::ports::NoTransport;
 use nylorun_actors::ports::clock::{SystemClock, SystemEntropy};
 use nylorun_actors::tenant::{Observed, OpenSession, PutAgent, Reach, Tenant, TenantConfig, TenantPorts};
 use serde_json::json;
@@ -43,8 +45,15 @@ async fn run(sessions: usize, seconds: usize, behind: usize) {
     let router = ModelRouter::new(Arc::new(NoProvider), providers);
     let mut engine = EngineConfig::new(kit::routed(router));
     engine.prompt_hash = PromptHash::Chained;
-    let ports =
-        TenantPorts { store: store.handle(), clock, entropy, engine: Arc::new(AgentEngine::new(engine)) };
+    let ports = TenantPorts {
+        store: store.handle(),
+        clock,
+        entropy,
+        engine: Arc::new(AgentEngine::new(engine)),
+        actions: Arc::new(NoTransport),
+        schemas: Arc::new(Outputs),
+        workspaces: None,
+    };
     let tenant = Tenant::start(TenantConfig::new(WorkerId::from("bench")), ports).await.expect("a tenant");
     tenant.put_agent(agent()).await.expect("an agent");
     tenant.store().tx(|tx| tx.put_setting("model.fixture", "true")).await.expect("a setting");

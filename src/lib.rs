@@ -6,6 +6,7 @@ pub mod engine;
 pub mod harness;
 pub mod harness_api;
 pub mod host;
+pub mod identity;
 pub mod limits;
 pub mod store;
 pub mod telemetry;

@@ -237,6 +237,63 @@ fn keys_come_and_go_and_rotating_the_local_one_keeps_commands_working() {
 }
 
 #[test]
+fn signing_keys_are_listed_rotated_and_revoked() {
+    let server = Server::start();
+    let states = |answer: &Json| {
+        let keys = answer["keys"].as_array().expect("keys").clone();
+        keys.into_iter().map(|key| (key["id"].clone(), key["state"].clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(server.json(&["signing-keys", "list"])["keys"], json!([]));
+    let rotated = states(&server.json(&["signing-keys", "rotate"]));
+    assert_eq!(rotated.len(), 3);
+    let early = server.run(&["signing-keys", "rotate"]);
+    assert_eq!(early.status.code(), Some(1));
+    assert!(stderr(&early).contains("error[request_rejected]"), "{}", stderr(&early));
+    assert_eq!(states(&server.json(&["signing-keys", "rotate", "--force"])).len(), 4);
+    let listed = states(&server.json(&["signing-keys", "list"]));
+    let previous = listed.iter().find(|(_, state)| state == "previous").expect("a previous key");
+    let id = previous.0.as_str().expect("an id");
+    assert_eq!(server.json(&["signing-keys", "revoke", id])["state"], "revoked");
+    let table = stdout(&server.run(&["signing-keys", "list"]));
+    assert!(table.contains("KEY") && table.contains(id) && table.contains("standby"), "{table}");
+    assert_eq!(stdout(&server.run(&["signing-keys", "revoke", id])), format!("revoked {id}\n"));
+    assert_eq!(server.run(&["signing-keys", "revoke", "sk_1"]).status.code(), Some(1));
+}
+
+#[test]
+fn signing_keys_outlive_a_restart_and_are_not_replaced_when_their_seal_is_lost() {
+    let mut server = Server::start();
+    let before = server.json(&["signing-keys", "rotate"]);
+    server.terminate();
+    server.restart();
+    assert_eq!(server.json(&["signing-keys", "list"]), before);
+    server.terminate();
+    let kek = server.home().join("keys/vault-kek");
+    std::fs::rename(&kek, server.home().join("kek-elsewhere")).expect("moved");
+    let port = free_port();
+    let mut child = nylorun(server.home())
+        .args(["serve", "--listen", &port])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("started");
+    let mut said = String::new();
+    for _ in 0..100 {
+        let status = nylorun(server.home()).arg("status").output().expect("ran");
+        said = stderr(&status);
+        if said.contains("error[kek-missing]") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    assert!(said.contains("error[kek-missing]"), "{said}");
+    assert!(!kek.exists());
+}
+
+#[test]
 fn a_deleted_local_key_stays_deleted_after_a_restart() {
     let mut server = Server::start();
     assert!(server.run(&["keys", "rm", "local"]).status.success());

@@ -4,6 +4,7 @@
 //! TenantSupervisor            starts, finds, watches and stops everything below; owns the lease broker
 //! ├── SessionActor            one per session that has work; leaves memory when idle
 //! ├── HarnessActor            one per connected harness: in-process here, WebSocket and pods later
+//! ├── EndpointActor           one per Action endpoint that has something to do
 //! └── Sweeper                 one; on a timer
 //! ```
 //!
@@ -13,6 +14,7 @@
 //!
 //! Nothing in this crate knows HTTP, SQL, WebSocket, Docker, Kubernetes or a model provider.
 
+pub mod endpoint;
 pub mod harness;
 pub mod limits;
 pub mod messages;
@@ -25,3 +27,4 @@ pub mod sweeper;
 pub mod tenant;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod workspaces;

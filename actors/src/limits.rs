@@ -57,9 +57,51 @@ limits! {
     /// Sessions whose last harness is remembered.
     AFFINITIES: usize = 100_000, "sessions whose last harness is remembered", "100,000",
         "supervisor/broker", "all are forgotten; the next run of each goes to the oldest lease", "fixed";
+    /// Requests of core that one harness has not answered yet.
+    HARNESS_ASKED: usize = 256, "requests about workspaces that one harness has not answered", "256",
+        "harness/asked", "a further one is refused with 503", "fixed";
+    /// Time a harness has to answer for a tool or a file, ms.
+    WORKSPACE_ANSWER_MS: u64 = 900_000, "time a harness has for one tool call of a route, those before it in its workspace included", "900 s",
+        "harness/asked", "the harness is told to stop and the caller gets 503", "fixed";
+    /// Time a harness has to answer a sweep or a removal, ms.
+    WORKSPACE_SWEEP_MS: u64 = 60_000, "time a harness has for a sweep or a removal of workspaces", "60 s",
+        "harness/asked", "the next sweep tries again", "fixed";
+    /// Time a harness has to say what it serves workspaces with, ms.
+    WORKSPACE_REPORT_MS: u64 = 2_000, "time a harness has to report its sandbox backend", "2 s",
+        "harness/asked", "the status shows none", "fixed";
+    /// Workspaces whose harness is remembered.
+    WORKSPACE_PLACES: usize = 100_000, "workspaces whose harness is remembered", "100,000",
+        "supervisor/places", "all are forgotten and looked for again when needed", "fixed";
+    /// Time that the harness with a workspace may be away before another opens it anew, ms.
+    WORKSPACE_AWAIT_MS: u64 = 30_000, "absence of the harness that has a workspace", "30 s",
+        "supervisor/places", "calls are refused with 503 until then; afterwards another harness opens the workspace, empty", "fixed";
+    /// Milliseconds between two sweeps of workspaces.
+    WORKSPACE_SWEEP_EVERY_MS: u64 = 60_000, "pause between two sweeps of workspaces", "60 s",
+        "sweeper", "idle ones stop, those without an owner are removed", "fixed";
     /// Messages waiting for the TenantSupervisor.
     SUPERVISOR_MAILBOX: usize = 1024, "messages waiting for the TenantSupervisor", "1024",
         "supervisor", "senders wait", "fixed";
+    /// Messages waiting for one Action endpoint's actor.
+    ENDPOINT_MAILBOX: usize = 64, "messages waiting for one Action endpoint", "64",
+        "endpoint", "a nudge to look is dropped, since one waits already; other senders wait", "fixed";
+    /// Actions that one look claims for an endpoint.
+    DELIVERIES_AT_ONCE: usize = 64, "Actions that one look claims for an endpoint", "64",
+        "endpoint", "the next look follows at once", "fixed";
+    /// Pause after the first failure of an endpoint, ms; doubling.
+    DELIVERY_BACKOFF_MS: i64 = 250, "pause after an endpoint's first failure, ms", "250",
+        "rules/delivery", "it doubles with each failure in a row, less up to a quarter by chance; `Retry-After` goes before it", "fixed";
+    /// The longest such pause, ms.
+    DELIVERY_BACKOFF_MOST_MS: i64 = 30_000, "longest pause between two tries of a failing endpoint", "30 s",
+        "rules/delivery", "an Action older than the most age is parked instead", "fixed";
+    /// Pause between two `action.delivery_failed` of one Action, ms.
+    DELIVERY_FAILED_EVERY_MS: u64 = 10_000, "pause between two `action.delivery_failed` of one Action", "10 s",
+        "endpoint", "failures between them are in the endpoint's health only", "fixed";
+    /// How long a stop waits for endpoints to answer, ms.
+    DELIVERY_DRAIN_MS: u64 = 5_000, "how long a stop waits for answers of Action endpoints", "5 s",
+        "endpoint", "the deliveries are cut; the deadline of each decides", "fixed";
+    /// The longest that a ping of an endpoint is waited for, ms.
+    PING_MOST_MS: i64 = 10_000, "answer to a ping of an Action endpoint", "10 s",
+        "endpoint", "the ping fails with 502; an endpoint's own shorter time-out goes before it", "fixed";
     /// Transactions waiting for the store's writer.
     WRITE_QUEUE: usize = 4096, "transactions waiting for the writer", "4096",
         "ports/store", "callers wait", "fixed";
@@ -108,6 +150,12 @@ limits! {
     /// Documents and nodes inside each other in one manifest.
     MANIFEST_DEPTH: usize = 32, "nesting of documents and nodes in a manifest", "32",
         "model/manifest", "the manifest is refused where it nests deeper", "fixed";
+    /// Life of a token that the Tenant signs, milliseconds.
+    TOKEN_TTL_MS: i64 = 900_000, "life of a token that the Tenant signs", "900 s",
+        "identity/tokens", "a longer wish is cut; a token that claims more is refused", "fixed";
+    /// Rest of a key that was retired before the next rotation may revoke it, milliseconds.
+    SIGNING_KEY_REST_MS: i64 = 960_000, "rest of a retired signing key before the next rotation", "960 s",
+        "rules/signing", "409 with `retryAfterSeconds`; `force` rotates all the same", "fixed";
 }
 
 #[cfg(test)]

@@ -7,8 +7,11 @@ use actix_web::http::header::HeaderMap;
 use nylorun_actors::model::ids::is_subject;
 use nylorun_actors::tenant::Reach;
 
+use crate::identity::delivery::DeliveryClaims;
+
 use super::headers::{SCOPES, SUBJECT, single};
 use super::rejection::{Code, Rejection};
+use super::routes::Credential;
 
 /// What a person may be allowed to do, in the order in which they are always listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +97,8 @@ pub enum Caller {
         /// What the application lets them do.
         scopes: ScopeSet,
     },
+    /// An Action endpoint, calling back with the token of a delivery: one Action, one generation.
+    Delivery(Arc<DeliveryClaims>),
 }
 
 impl Caller {
@@ -114,13 +119,30 @@ impl Caller {
         }
     }
 
-    /// Which sessions this caller reaches; nobody anonymous reaches any.
+    /// Whether the route takes delivery tokens where this is one, and only them where this is an application.
+    ///
+    /// # Errors
+    /// 403 `request_rejected`.
+    pub fn fits(&self, takes: &[Credential]) -> Result<(), Rejection> {
+        match self {
+            Self::Delivery(_) if !takes.contains(&Credential::Delivery) => {
+                Err(Rejection::not_for_deliveries())
+            }
+            Self::Application { .. } if takes == [Credential::Delivery] => {
+                let message = "Only the token of the Action's delivery is taken here";
+                Err(Rejection::new(StatusCode::FORBIDDEN, Code::RequestRejected, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Which sessions this caller reaches; nobody anonymous and no delivery reaches any.
     ///
     /// # Errors
     /// The opaque 404.
     pub fn reach(&self) -> Result<Reach, Rejection> {
         match self {
-            Self::Anonymous => Err(Rejection::opaque()),
+            Self::Anonymous | Self::Delivery(_) => Err(Rejection::opaque()),
             Self::Application { .. } => Ok(Reach::All),
             Self::Subject { subject, .. } => {
                 Ok(Reach::Person { subject: subject.to_string(), agents: None, token: false })
@@ -133,7 +155,7 @@ impl Caller {
     pub fn subject(&self) -> Option<&str> {
         match self {
             Self::Subject { subject, .. } => Some(subject),
-            Self::Anonymous | Self::Application { .. } => None,
+            Self::Anonymous | Self::Application { .. } | Self::Delivery(_) => None,
         }
     }
 
@@ -142,6 +164,7 @@ impl Caller {
     pub fn audit_name(&self) -> String {
         match self {
             Self::Anonymous => "anonymous".to_owned(),
+            Self::Delivery(claims) => format!("delivery:{}", claims.action_id),
             Self::Application { principal } => format!("application:{principal}"),
             Self::Subject { principal, subject, .. } => format!("application:{principal} for {subject}"),
         }

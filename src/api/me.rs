@@ -10,6 +10,7 @@ use super::rejection::Rejection;
 pub(super) async fn me(call: Call) -> Answer {
     match &call.caller {
         Caller::Anonymous => Err(Rejection::opaque()),
+        Caller::Delivery(_) => Err(Rejection::not_for_deliveries()),
         Caller::Application { principal } => Ok(answer::json(&json!({
             "scopes": Scope::ALL.map(Scope::as_str),
             "agents": "*",

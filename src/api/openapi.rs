@@ -60,6 +60,12 @@ fn document(title: &str, routes: impl Iterator<Item = &'static Route>) -> Json {
                     "description": "An operator key; with Nylorun-Subject and Nylorun-Scopes it acts for a person",
                 },
                 "issuerToken": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+                "deliveryToken": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "bearerFormat": "JWT",
+                    "description": "The token of an Action's delivery, from Nylorun-Signature or a heartbeat",
+                },
                 "adminKey": {"type": "http", "scheme": "bearer", "description": "The Host's admin key"},
             },
         },
@@ -93,6 +99,7 @@ fn security(route: &Route) -> Json {
             Credential::Anonymous => return Json::Array(Vec::new()),
             Credential::Application | Credential::Subject => "applicationKey",
             Credential::Token => "issuerToken",
+            Credential::Delivery => "deliveryToken",
             Credential::Admin => "adminKey",
         };
         if !names.contains(&name) {

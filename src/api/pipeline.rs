@@ -110,8 +110,10 @@ async fn serve(request: &HttpRequest, payload: Payload, listener: &Listener, see
         return Err(Rejection::new(StatusCode::NOT_FOUND, Code::RequestRejected, "No such route"));
     };
     seen.route = Some(route.path);
-    // 15; 16 concerns delivery tokens, which are opaque 404s until there are Actions.
+    // 15
     caller.pass(route.gate)?;
+    // 16
+    caller.fits(route.takes)?;
     // 17
     let Handler::Tenant(run) = route.handler else { return Err(Rejection::opaque()) };
     let (state, request) = (listener.state.clone(), request.clone());

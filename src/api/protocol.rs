@@ -25,6 +25,7 @@ pub const FEATURES: &[&str] = &[
     "list-pages",
     "event-previews",
     "fixture-scripts",
+    "effect-resolution",
 ];
 
 /// `{min, max, features}`.

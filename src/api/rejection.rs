@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use actix_web::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use actix_web::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use actix_web::web::Bytes;
 use nylorun_actors::model::json::{Json, JsonMap, encode};
 use nylorun_actors::model::shape::{Issue, issue_json};
@@ -75,6 +75,7 @@ struct Parts {
     details: Option<Json>,
     active_turn: Option<String>,
     retry_after: Option<u32>,
+    challenge: Option<&'static str>,
     opaque: bool,
 }
 
@@ -88,6 +89,7 @@ impl Rejection {
             details: None,
             active_turn: None,
             retry_after: None,
+            challenge: None,
             opaque: false,
         }))
     }
@@ -97,6 +99,18 @@ impl Rejection {
     pub fn opaque() -> Self {
         let mut rejection = Self::new(StatusCode::NOT_FOUND, Code::NotFound, "Not found");
         rejection.0.opaque = true;
+        rejection
+    }
+
+    /// 401 `token_expired` with its challenge: a token that was good once.
+    #[must_use]
+    pub fn token_expired() -> Self {
+        let mut rejection = Self::new(
+            StatusCode::UNAUTHORIZED,
+            Code::TokenExpired,
+            "The token has expired or its key was revoked",
+        );
+        rejection.0.challenge = Some(r#"Bearer error="invalid_token""#);
         rejection
     }
 
@@ -122,6 +136,12 @@ impl Rejection {
         let mut details = JsonMap::new();
         details.insert("scopes".to_owned(), scopes.iter().map(|s| Json::from(*s)).collect());
         Self::new(StatusCode::FORBIDDEN, Code::ScopeRequired, message).with_details(Json::Object(details))
+    }
+
+    /// 403: a delivery token where it has no business.
+    #[must_use]
+    pub fn not_for_deliveries() -> Self {
+        Self::new(StatusCode::FORBIDDEN, Code::RequestRejected, "Not available to delivery tokens")
     }
 
     /// 500, without a word of why; the cause goes to the log alone.
@@ -183,6 +203,9 @@ impl Rejection {
         }
         if parts.code == Code::ProtocolUnsupported {
             return response.body(protocol::REFUSED.clone());
+        }
+        if let Some(challenge) = parts.challenge {
+            response.insert_header((WWW_AUTHENTICATE, challenge));
         }
         if let Some(seconds) = parts.retry_after {
             response.insert_header((RETRY_AFTER, seconds));

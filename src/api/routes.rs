@@ -2,15 +2,15 @@
 //! OpenAPI documents and the route tests follow.
 
 use nylorun_actors::model::command::COMMAND;
-use nylorun_actors::model::shape::Shape;
+use nylorun_actors::model::shape::{OBJECT, Shape};
 
 use super::call::{Call, OperatorCall, Work};
 use super::caller::{Gate, Scope};
 use super::path::Path;
 use super::state::ApiState;
 use super::{
-    admin, agents, commands, events, fixture, health, items, keys, me, models, openapi, seed, sessions,
-    shapes, tenant,
+    actions, admin, agents, commands, effects, endpoints, events, fixture, health, items, keys, me, models,
+    openapi, sandbox, seed, sessions, shapes, signing_keys, tenant,
 };
 
 /// A credential, as the documents name it.
@@ -24,6 +24,8 @@ pub enum Credential {
     Subject,
     /// A trusted issuer's token.
     Token,
+    /// The token of an Action's delivery.
+    Delivery,
     /// The admin key.
     Admin,
 }
@@ -39,15 +41,19 @@ impl Credential {
             Application => "application",
             Subject => "subject",
             Token => "token",
+            Self::Delivery => "delivery",
             Admin => "admin",
         }
     }
 }
 
 const N: &[Credential] = &[Anonymous];
+/// Open to all, and to whoever sends a credential all the same.
+const NAST: &[Credential] = &[Anonymous, Application, Subject, Token];
 const A: &[Credential] = &[Application];
 const AS: &[Credential] = &[Application, Subject];
 const AST: &[Credential] = &[Application, Subject, Token];
+const D: &[Credential] = &[Credential::Delivery];
 const K: &[Credential] = &[Admin];
 
 const SESSIONS: Gate = Gate::OneOf(&[Scope::SessionsOwn]);
@@ -183,6 +189,30 @@ pub(super) static ROUTES: &[Route] = &[
         query &[("cursor", "Start after this event; empty: from the beginning"),
             ("preview", "1: also nylorun.preview frames while a model talks, without ids")],
         body None, ok Content::Events),
+    row!("GET" "/v1/sessions/{sessionId}/effects", A, Gate::Never, tenant!(effects::list),
+        "listOpenEffects", "Effects of a session that wait for an endpoint or for a decision",
+        query &[("status", "Only uncertain, pending or dead ones"), PAGE[0], PAGE[1]],
+        body None, ok Content::Json(&shapes::OPEN_EFFECTS)),
+    row!("POST" "/v1/sessions/{sessionId}/effects/{effectId}/resolve", A, Gate::Never, tenant!(effects::resolve),
+        "resolveEffect", "Decides on an effect whose fate is unknown, or whose deliveries were given up",
+        query &[], body Some(&shapes::RESOLVE), ok Content::Json(&shapes::RECEIPT)),
+    row!("GET" "/v1/endpoints", A, Gate::Never, tenant!(endpoints::list),
+        "listEndpoints", "Registered Action endpoints", query PAGED, body None, ok Content::Json(&shapes::ENDPOINTS)),
+    row!("PUT" "/v1/endpoints", A, Gate::Never, tenant!(endpoints::put),
+        "putEndpoints", "Registers Action endpoints; waiting Actions are sent at once",
+        query &[], body Some(&shapes::PUT_ENDPOINTS), ok Content::Json(&shapes::ENDPOINTS)),
+    row!("DELETE" "/v1/endpoints/{agentId}", A, Gate::Never, tenant!(endpoints::delete),
+        "deleteEndpoint", "Takes an endpoint out; its Actions wait for the next registration",
+        query &[], body None, ok Content::Json(&shapes::ENDPOINT_DELETED)),
+    row!("POST" "/v1/endpoints/{agentId}/ping", A, Gate::Never, tenant!(endpoints::ping),
+        "pingEndpoint", "Asks an endpoint whether it serves its agent", query &[], body None, ok Content::Json(&shapes::PONG)),
+    row!("POST" "/v1/actions/{actionId}/heartbeat", D, Gate::Never, tenant!(actions::heartbeat),
+        "heartbeatAction", "A background delivery lives on for one more lease", query &[], body None, ok Content::Json(&shapes::HEARTBEAT)),
+    row!("POST" "/v1/actions/{actionId}/result", D, Gate::Never, tenant!(actions::result),
+        "postActionResult", "A background delivery's outcome", query &[], body Some(&shapes::OUTCOME), ok Content::Json(&shapes::ACTION_RECEIPT)),
+    row!("POST" "/v1/sessions/{sessionId}/sandbox/{tool}", A, Gate::Never, tenant!(sandbox::tool),
+        "runSandboxTool", "Runs one of bash, read, write, edit, grep and glob in a session's sandbox, between its turns",
+        query &[], body Some(&OBJECT), ok Content::Json(&shapes::TOOL_OUTCOME)),
     row!("GET" "/v1/tenant", AS, SETTINGS, tenant!(tenant::status),
         "tenantStatus", "The Tenant's status", query &[], body None, ok Content::Json(&shapes::TENANT)),
     row!("PUT" "/v1/tenant/config/seed", A, Gate::Never, tenant!(seed::put),
@@ -197,6 +227,14 @@ pub(super) static ROUTES: &[Route] = &[
         "putModel", "Stores a provider and uses it", query &[], body Some(&shapes::PUT_MODEL), ok Content::Json(&shapes::MODEL)),
     row!("PUT" "/v1/tenant/model/selection", AS, SETTINGS, tenant!(models::select),
         "selectModel", "Chooses a model of a configured provider", query &[], body Some(&shapes::SELECT_MODEL), ok Content::Json(&shapes::MODEL)),
+    row!("GET" "/v1/access/jwks", NAST, Gate::Any, tenant!(signing_keys::jwks),
+        "jwks", "Public keys that verify what the Tenant signs", query &[], body None, ok Content::Json(&shapes::JWKS)),
+    row!("GET" "/v1/access/signing-keys", A, Gate::Never, tenant!(signing_keys::list),
+        "listSigningKeys", "Signing keys, revoked ones too", query PAGED, body None, ok Content::Json(&shapes::SIGNING_KEYS)),
+    row!("POST" "/v1/access/signing-keys/rotate", A, Gate::Never, tenant!(signing_keys::rotate),
+        "rotateSigningKeys", "The standby key signs from now on", query &[], body Some(&shapes::ROTATE), ok Content::Json(&shapes::SIGNING_KEYS)),
+    row!("POST" "/v1/access/signing-keys/{kid}/revoke", A, Gate::Never, tenant!(signing_keys::revoke),
+        "revokeSigningKey", "Nothing that a key signed verifies any more", query &[], body Some(&shapes::REVOKE), ok Content::Json(&shapes::SIGNING_KEY)),
     row!("GET" "/v1/admin/status", K, Gate::Any, operator!(admin::status),
         "adminStatus", "The Host's status", query &[], body None, ok Content::Json(&shapes::ADMIN_STATUS)),
     row!("GET" "/v1/admin/host", K, Gate::Any, operator!(admin::status),

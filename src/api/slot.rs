@@ -7,6 +7,7 @@ use nylorun_actors::tenant::Tenant;
 use tokio::sync::watch;
 
 use super::key_cache::KeyCache;
+use crate::identity::SigningKeys;
 use crate::vault::SealedProviders;
 
 /// Why the Tenant is not open, for the operator.
@@ -38,6 +39,8 @@ pub struct OpenTenant {
     pub tenant: Tenant,
     /// Its model providers and the vault that they are sealed with.
     pub models: Arc<SealedProviders>,
+    /// Its signing keys.
+    pub signing: Arc<SigningKeys>,
     pub(super) keys: KeyCache,
 }
 
@@ -91,9 +94,14 @@ impl TenantSlot {
     }
 
     /// The Tenant serves from now on.
-    pub fn open(&self, tenant: Tenant, models: Arc<SealedProviders>) -> Arc<OpenTenant> {
+    pub fn open(
+        &self,
+        tenant: Tenant,
+        models: Arc<SealedProviders>,
+        signing: Arc<SigningKeys>,
+    ) -> Arc<OpenTenant> {
         let keys = KeyCache::new(tenant.store().store().is_exclusive());
-        let open = Arc::new(OpenTenant { tenant, models, keys });
+        let open = Arc::new(OpenTenant { tenant, models, signing, keys });
         self.set(TenantState::Open(Arc::clone(&open)));
         open
     }

@@ -1,7 +1,9 @@
 //! `GET /v1/tenant`: the Tenant's status (spec: http-api, section 15.1). Never secrets.
 
+use std::collections::BTreeMap;
+
 use nylorun_actors::model::json::Json;
-use nylorun_actors::ports::store::Page;
+use nylorun_actors::ports::store::{Page, Reads, StoreResult};
 use nylorun_actors::rules::{Refusal, models, settings};
 use nylorun_actors::tenant::TenantFigures;
 use serde_json::json;
@@ -13,18 +15,15 @@ use super::health::store_health;
 pub(super) async fn status(call: Call) -> Answer {
     let tenant = call.tenant();
     let figures = tenant.figures().await?;
+    let backend = tenant.workspaces().report().await.backend;
     let read = tenant.store().read(|reads| {
         let model = models::view(reads)?;
         let fixture = settings::fixture_model(reads)?;
-        let agents = reads.definitions(&Page::default())?;
+        let agents = served(reads)?;
         Ok::<_, Refusal>((reads.tenant()?, model, fixture, agents))
     });
     let (row, model, fixture, agents) = read.await?;
     let configured = model["configured"] == Json::Bool(true);
-    let agents: Vec<Json> = agents
-        .iter()
-        .map(|agent| json!({"agentId": agent.id.as_str(), "registered": true, "endpoint": false}))
-        .collect();
     let schema_version = row.schema_version;
     let health = store_health(&call.state, &call.open).await;
     let (healthy, current) =
@@ -53,9 +52,23 @@ pub(super) async fn status(call: Call) -> Answer {
             "pendingActions": figures.counts.pending_effects,
             "uncertainEffects": figures.counts.uncertain_effects,
         },
-        "sandbox": {"backend": null, "retained": 0},
+        "sandbox": {"backend": backend, "retained": figures.workspaces},
         "harness": harness(&figures),
     })))
+}
+
+/// The definitions and the agents with an endpoint, by id.
+fn served(reads: &mut dyn Reads) -> StoreResult<Vec<Json>> {
+    let mut agents: BTreeMap<String, (bool, bool)> = BTreeMap::new();
+    for row in reads.definitions(&Page::default())? {
+        agents.entry(row.id.to_string()).or_default().0 = true;
+    }
+    for row in reads.endpoints(&Page::default())? {
+        agents.entry(row.agent_id.to_string()).or_default().1 = true;
+    }
+    let view =
+        |(id, (registered, endpoint))| json!({"agentId": id, "registered": registered, "endpoint": endpoint});
+    Ok(agents.into_iter().map(view).collect())
 }
 
 /// `{mode, connected, workspace}`.

@@ -83,6 +83,9 @@ pub enum Command {
     /// Application keys (needs the admin key: the home's, or NYLORUN_ADMIN_URL and NYLORUN_ADMIN_KEY)
     #[command(subcommand)]
     Keys(Keys),
+    /// The keys that sign what the Runtime sends to Action endpoints
+    #[command(subcommand)]
+    SigningKeys(SigningKeys),
     /// Show the effective settings and where each came from
     Config(Settings),
     /// Print the OpenAPI document of the API
@@ -359,6 +362,24 @@ pub enum Keys {
     Rm {
         /// Name of the key
         name: String,
+    },
+}
+
+/// `signing-keys`.
+#[derive(Debug, Subcommand)]
+pub enum SigningKeys {
+    /// List them, revoked ones too
+    List,
+    /// Sign with the standby key from now on, and make a new one that stands by
+    Rotate {
+        /// Also while tokens of the previous key may still be alive; they are refused from then on
+        #[arg(long)]
+        force: bool,
+    },
+    /// Refuse from now on whatever a key has signed
+    Revoke {
+        /// Id of the key, `sk_…`; not of the current one
+        id: String,
     },
 }
 

@@ -8,6 +8,7 @@ pub mod fault;
 pub mod out;
 pub mod resources;
 pub mod sample;
+pub mod signing_keys;
 pub mod sse;
 pub mod target;
 pub mod turn;
@@ -98,6 +99,9 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Fault> {
         Command::Keys(command) => {
             let client = Client::new(global.wanted().operator()?)?;
             block_on(async { resources::keys(&client, out, command).await.map(done) })
+        }
+        Command::SigningKeys(command) => {
+            with_client(global, async |client| signing_keys::run(&client, out, command).await.map(done))
         }
         Command::Bench(command) => bench::run(command, global, out).map(done),
     }

@@ -380,15 +380,15 @@ fn read_json(file: &Path) -> Result<Json, Fault> {
     json::parse(&bytes).map_err(|error| told(format!("it is not JSON: {error}")))
 }
 
-fn request_id() -> String {
+pub(super) fn request_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
-fn rows(list: &Json, row: impl Fn(&Json) -> Vec<String>) -> Vec<Vec<String>> {
+pub(super) fn rows(list: &Json, row: impl Fn(&Json) -> Vec<String>) -> Vec<Vec<String>> {
     list.as_array().into_iter().flatten().map(row).collect()
 }
 
-fn optional(value: &Json) -> String {
+pub(super) fn optional(value: &Json) -> String {
     if value.is_null() { "-".to_owned() } else { plain(value) }
 }
 

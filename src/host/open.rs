@@ -7,10 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::agent::schema::Outputs;
 use nylorun_actors::model::ids::{TenantId, WorkerId};
-use nylorun_actors::ports::Entropy as _;
 use nylorun_actors::ports::clock::{SystemClock, SystemEntropy};
 use nylorun_actors::ports::store::{PrincipalRow, Reads, Store as _, StoreError, StoreHandle, StoreResult};
+use nylorun_actors::ports::{Entropy as _, NoTransport};
 
 use nylorun_actors::rules::models;
 use nylorun_actors::tenant::{HarnessMode, Tenant, TenantConfig, TenantPorts};
@@ -26,6 +27,7 @@ use crate::engine::model::provider::{ProviderLimits, Providers};
 use crate::engine::model::router::{ModelRouter, ProviderSource};
 use crate::engine::run::{AgentEngine, EngineConfig, kit};
 use crate::harness_api::HarnessListener;
+use crate::identity::SigningKeys;
 use crate::store::{NewTenant, OpenError, OpenOptions, SqliteStore};
 use crate::vault::{SealedProviders, Vault};
 
@@ -35,6 +37,8 @@ pub struct Opened {
     pub tenant: Tenant,
     /// Its model providers, with the vault that they are sealed with.
     pub models: Arc<SealedProviders>,
+    /// Its signing keys.
+    pub signing: Arc<SigningKeys>,
     /// Its store, to be closed last.
     pub store: Arc<SqliteStore>,
 }
@@ -101,10 +105,17 @@ impl Opener {
         let handle = store.handle();
         let vault = Arc::new(self.vault(&handle).await?);
         self.principals(store.tenant_id(), &handle).await.map_err(store_failure)?;
+        let signing = Arc::new(SigningKeys::new(
+            handle.clone(),
+            Arc::clone(&vault),
+            store.tenant_id().clone(),
+            Arc::new(SystemClock),
+            Arc::new(SystemEntropy),
+        ));
         let models = SealedProviders::load(handle, vault).await.map_err(store_failure)?;
         let models = Arc::new(models);
         let tenant = self.start(&store, &models).await?;
-        Ok(Opened { tenant, models, store })
+        Ok(Opened { tenant, models, signing, store })
     }
 
     async fn store(&self) -> Result<Arc<SqliteStore>, OpenFailure> {
@@ -137,12 +148,14 @@ impl Opener {
             return Ok(vault);
         }
         let sealed = store
-            .read(|reads: &mut dyn Reads| -> StoreResult<bool> { Ok(!models::providers(reads)?.is_empty()) })
+            .read(|reads: &mut dyn Reads| -> StoreResult<bool> {
+                Ok(!models::providers(reads)?.is_empty() || !reads.signing_keys()?.is_empty())
+            })
             .await
             .map_err(store_failure)?;
         if sealed {
             return Err(missing(format!(
-                "the Tenant has sealed credentials, and {} is missing",
+                "the Tenant has sealed credentials or signing keys, and {} is missing",
                 path.display()
             )));
         }
@@ -171,6 +184,9 @@ impl Opener {
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             engine: Arc::new(engine),
+            actions: Arc::new(NoTransport),
+            schemas: Arc::new(Outputs),
+            workspaces: None,
         };
         Tenant::start(tenant_config(&self.settings), ports).await.map_err(store_failure)
     }

@@ -5,8 +5,10 @@
 //! need not read again.
 
 mod access;
+mod actions;
 mod error;
 mod hot;
+mod keys;
 mod open;
 mod prepared;
 mod queue;
@@ -14,6 +16,7 @@ mod reader;
 mod reads;
 mod rows;
 mod schema;
+mod workspaces;
 mod writer;
 mod writes;
 

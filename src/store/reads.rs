@@ -18,8 +18,8 @@ use super::access::Access;
 use super::hot::{small_doc, small_pin};
 use super::rows;
 use super::schema::{
-    commands, credentials, definitions, effects, events, fold_snapshots, idempotency, logs, manifests,
-    model_usage, principals, session_docs, session_pins, sessions, settings, tenant, wakes,
+    actions, commands, credentials, definitions, effects, events, fold_snapshots, idempotency, logs,
+    manifests, model_usage, principals, session_docs, session_pins, sessions, settings, tenant, wakes,
 };
 
 /// A row limit for SQL.
@@ -78,6 +78,10 @@ impl Reads for Access<'_> {
             definitions: self.run(|c| definitions::table.count().get_result(c))?,
             parked_wakes: self
                 .run(|c| wakes::table.filter(wakes::parked_at.is_not_null()).count().get_result(c))?,
+            parked_actions: self.run(|c| {
+                let open = actions::table.filter(actions::open_for.is_not_null());
+                open.filter(actions::parked_at.is_not_null()).count().get_result(c)
+            })?,
         })
     }
 

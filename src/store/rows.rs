@@ -22,7 +22,7 @@ pub(super) fn json(text: Option<String>) -> Option<JsonText> {
     text.map(JsonText::from_trusted)
 }
 
-fn unknown(what: &str, name: &str) -> StoreError {
+pub(super) fn unknown(what: &str, name: &str) -> StoreError {
     StoreError::Corrupt(format!("unknown {what} {name:?}"))
 }
 

@@ -181,6 +181,23 @@ diesel::table! {
 }
 
 diesel::table! {
+    signing_keys (id) {
+        id -> Text,
+        state -> Text,
+        alg -> Text,
+        public_jwk -> Text,
+        created_at -> BigInt,
+        activated_at -> Nullable<BigInt>,
+        retired_at -> Nullable<BigInt>,
+        revoked_at -> Nullable<BigInt>,
+        kek_id -> Text,
+        nonce -> Binary,
+        ciphertext -> Binary,
+        wrapped_dek -> Binary,
+    }
+}
+
+diesel::table! {
     idempotency (key) {
         key -> Text,
         body_hash -> Text,
@@ -221,9 +238,56 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    workspaces (key) {
+        key -> Text,
+        session_id -> Text,
+        sandbox_id -> Nullable<Text>,
+        backend -> Text,
+        image -> Text,
+        state -> Text,
+        created_at -> Text,
+        updated_at -> Text,
+    }
+}
+
+diesel::table! {
+    actions (no) {
+        no -> BigInt,
+        id -> Text,
+        session_id -> Text,
+        turn_id -> Text,
+        agent_id -> Text,
+        kind -> Text,
+        status -> Text,
+        generation -> BigInt,
+        deadline_at -> Nullable<BigInt>,
+        retry_at -> Nullable<BigInt>,
+        parked_at -> Nullable<BigInt>,
+        since -> BigInt,
+        body -> Text,
+        receipt -> Nullable<Text>,
+        open_for -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
+    endpoints (agent_id) {
+        agent_id -> Text,
+        url -> Text,
+        implementation_version -> Text,
+        manifest_hash -> Nullable<Text>,
+        timeout_ms -> BigInt,
+        max_concurrent -> BigInt,
+        health -> Text,
+        updated_at -> BigInt,
+    }
+}
+
 diesel::joinable!(effects -> logs (log_no));
 diesel::joinable!(wakes -> logs (log_no));
 diesel::allow_tables_to_appear_in_same_query!(effects, logs);
 diesel::allow_tables_to_appear_in_same_query!(wakes, logs);
 diesel::allow_tables_to_appear_in_same_query!(sessions, session_pins);
 diesel::allow_tables_to_appear_in_same_query!(sessions, session_docs);
+diesel::allow_tables_to_appear_in_same_query!(actions, endpoints);

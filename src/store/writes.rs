@@ -19,8 +19,8 @@ use super::hot::{Hot, small_doc, small_pin};
 use super::prepared::{change, prepared};
 use super::reads::above;
 use super::schema::{
-    audit, commands, credentials, definitions, effects, events, fold_snapshots, idempotency, logs, manifests,
-    model_usage, principals, session_docs, session_pins, sessions, settings, tenant, wakes,
+    actions, audit, commands, credentials, definitions, effects, events, fold_snapshots, idempotency, logs,
+    manifests, model_usage, principals, session_docs, session_pins, sessions, settings, tenant, wakes,
 };
 
 fn text(json: Option<&JsonText>) -> Option<&str> {
@@ -201,6 +201,9 @@ impl Tx for Access<'_> {
             prepared!(c, diesel::delete(fold_snapshots::table.filter(fold_snapshots::log_no.eq(no))))
         })?;
         self.write(|c| prepared!(c, diesel::delete(wakes::table.filter(wakes::log_no.eq(no)))))?;
+        self.write(|c| {
+            prepared!(c, diesel::delete(actions::table.filter(actions::session_id.eq(id.as_str()))))
+        })?;
         // Pin and documents go with it.
         self.write(|c| prepared!(c, diesel::delete(sessions::table.find(no))))?;
         self.hot()?.remove(id);
@@ -573,6 +576,7 @@ impl Tx for Access<'_> {
 
     fn reset_sessions(&mut self) -> StoreResult<()> {
         self.write(|c| prepared!(c, diesel::delete(wakes::table)))?;
+        self.write(|c| prepared!(c, diesel::delete(actions::table)))?;
         self.write(|c| prepared!(c, diesel::delete(fold_snapshots::table)))?;
         self.write(|c| prepared!(c, diesel::delete(events::table)))?;
         self.write(|c| prepared!(c, diesel::delete(effects::table)))?;

@@ -5,14 +5,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nylorun::api::{ApiState, HostFacts};
+use nylorun::engine::agent::schema::Outputs;
 use nylorun::harness_api::{HarnessListener, ListenerConfig};
 use nylorun::host::listen::bind;
+use nylorun::identity::SigningKeys;
 use nylorun::vault::{Kek, SealedProviders, Vault};
 use nylorun_actors::model::Json;
 use nylorun_actors::model::command::{Command, CommandBody, MessageInput};
 use nylorun_actors::model::ids::SessionId;
 use nylorun_actors::model::json::parse;
 use nylorun_actors::ports::Entropy;
+use nylorun_actors::ports::NoTransport;
 use nylorun_actors::ports::clock::{SystemClock, SystemEntropy};
 use nylorun_actors::tenant::{
     HarnessMode, OpenSession, PutAgent, Reach, SessionView, Tenant, TenantConfig, TenantPorts,
@@ -84,6 +87,9 @@ impl World {
             clock: Arc::new(SystemClock),
             entropy: runs.clone(),
             engine: FakeEngine::of(Vec::new()),
+            actions: Arc::new(NoTransport),
+            schemas: Arc::new(Outputs),
+            workspaces: None,
         };
         let mut config = TenantConfig::new("worker-test".into());
         config.harness = HarnessMode::Remote;
@@ -91,9 +97,16 @@ impl World {
         edit(&mut config);
         let tenant = Tenant::start(config, ports).await.unwrap();
         let vault = Arc::new(Vault::new(Kek::from_bytes([5; 32])));
-        let models = SealedProviders::load(store.handle(), vault).await.unwrap();
+        let models = SealedProviders::load(store.handle(), vault.clone()).await.unwrap();
+        let signing = SigningKeys::new(
+            store.handle(),
+            vault,
+            tenant.id().clone(),
+            Arc::new(SystemClock),
+            Arc::new(SystemEntropy),
+        );
         let state = state();
-        state.slot().open(tenant.clone(), Arc::new(models));
+        state.slot().open(tenant.clone(), Arc::new(models), Arc::new(signing));
         let (listener, address) = listener(&state, 100, &["core.internal:4200".to_owned()]);
         let world = Self { state, tenant, store, listener, address, turns, runs };
         world.agent("assistant", json!({})).await;

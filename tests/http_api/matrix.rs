@@ -3,11 +3,12 @@
 
 use std::fmt::Write as _;
 
+use nylorun::identity::delivery::Grant;
 use nylorun_actors::model::Json;
 
 use super::support::{ADMIN, Api, KEY, Request, WRONG, golden};
 
-const CREDENTIALS: [&str; 9] = [
+const CREDENTIALS: [&str; 11] = [
     "none",
     "wrong",
     "jwt",
@@ -16,10 +17,12 @@ const CREDENTIALS: [&str; 9] = [
     "subject:all",
     "subject:agents:read",
     "subject:vaults:own",
+    "delivery",
+    "delivery+origin",
     "admin",
 ];
 
-fn with(request: Request, credential: &str) -> Request {
+fn with(request: Request, credential: &str, delivery: &str) -> Request {
     match credential {
         "none" => request,
         "wrong" => request.bearer(WRONG),
@@ -31,6 +34,8 @@ fn with(request: Request, credential: &str) -> Request {
             .subject("ada", "agents:read agents:write sessions:own tenant:settings sandboxes:write"),
         "subject:agents:read" => request.bearer(KEY).subject("ada", "agents:read"),
         "subject:vaults:own" => request.bearer(KEY).subject("ada", "vaults:own"),
+        "delivery" => request.bearer(delivery),
+        "delivery+origin" => request.bearer(delivery).header("origin", "http://a.test"),
         _ => request.bearer(ADMIN),
     }
 }
@@ -38,6 +43,8 @@ fn with(request: Request, credential: &str) -> Request {
 #[actix_web::test]
 async fn every_route_answers_every_credential_as_the_table_says() {
     let api = Api::start(vec![]).await;
+    let grant = Grant { audience: "", action: Some("x"), agent: "a", generation: 1, body: b"", ttl_s: 900 };
+    let delivery = api.signing().mint_delivery(grant).await.unwrap();
     let mut table = String::new();
     for document in [nylorun::api::tenant_document(), nylorun::api::operator_document()] {
         for (path, methods) in document["paths"].as_object().unwrap() {
@@ -45,7 +52,7 @@ async fn every_route_answers_every_credential_as_the_table_says() {
                 let method = method.to_ascii_uppercase();
                 writeln!(table, "{method} {path}").unwrap();
                 for credential in CREDENTIALS {
-                    let answer = row(&api, &method, path, credential).await;
+                    let answer = row(&api, &method, path, credential, &delivery).await;
                     writeln!(table, "  {credential:<20} {answer}").unwrap();
                 }
             }
@@ -54,9 +61,14 @@ async fn every_route_answers_every_credential_as_the_table_says() {
     golden("matrix.txt", &table);
 }
 
-async fn row(api: &Api, method: &str, path: &str, credential: &str) -> String {
-    let concrete = path.replace("{sessionId}", "s").replace("{agentId}", "a").replace("{id}", "UPPER");
-    let mut request = with(api.request(method, &concrete), credential);
+async fn row(api: &Api, method: &str, path: &str, credential: &str, delivery: &str) -> String {
+    let concrete = path
+        .replace("{sessionId}", "s")
+        .replace("{agentId}", "a")
+        .replace("{id}", "UPPER")
+        .replace("{tool}", "bash")
+        .replace("{kid}", "UPPER");
+    let mut request = with(api.request(method, &concrete), credential, delivery);
     if method != "GET" && method != "DELETE" {
         request = request.text("[]");
     }

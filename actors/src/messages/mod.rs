@@ -1,9 +1,11 @@
 //! The typed messages, one file for each receiver. There is no catch-all and none typed by a string.
 
+pub mod endpoint;
 pub mod harness;
 pub mod session;
 pub mod supervisor;
 pub mod sweeper;
+pub mod workspaces;
 
 use actix::Message;
 

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use crate::harness::methods::Claim;
 use crate::model::Json;
 use crate::model::command::Receipt;
-use crate::model::effect::EffectIntent;
+use crate::model::effect::{EffectIntent, Outcome};
 use crate::model::ids::{EffectId, RunId};
 use crate::model::transcript::Entry;
 use crate::model::turn::{AbortKind, TurnOutput};
@@ -158,6 +158,17 @@ pub enum Loss {
     Attempt,
     /// A connection ended, as it does when a harness restarts or a network fails: much more of that is borne.
     Connection,
+}
+
+/// An Action has its outcome, and its commit has made the session runnable: a run held for it goes on, any other is
+/// resumed by replay.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct ActionResolved {
+    /// The Action's effect.
+    pub effect: EffectId,
+    /// Its outcome.
+    pub outcome: Outcome,
 }
 
 /// Stop working: abort what runs with `shutdown`, take nothing new, answer when the lease is given back.

@@ -3,10 +3,11 @@
 use actix::{Addr, Message};
 use tokio::sync::oneshot;
 
+use crate::endpoint::EndpointActor;
 use crate::harness::HarnessActor;
 use crate::harness::wire::FrameSink;
 use crate::model::Json;
-use crate::model::ids::SessionId;
+use crate::model::ids::{AgentId, SessionId};
 use crate::session::SessionActor;
 use crate::supervisor::Placement;
 
@@ -19,6 +20,8 @@ pub enum Child {
     Harness(usize),
     /// A connected harness; its generation tells it apart.
     Connection,
+    /// The endpoint of an agent.
+    Endpoint(AgentId),
     /// The sweeper.
     Sweeper,
 }
@@ -29,6 +32,22 @@ pub enum Child {
 pub struct StartSession {
     /// Which.
     pub id: SessionId,
+}
+
+/// An agent's endpoint is needed: find its actor or start one.
+#[derive(Debug, Message)]
+#[rtype(result = "Option<Addr<EndpointActor>>")]
+pub struct StartEndpoint {
+    /// Whose.
+    pub agent: AgentId,
+}
+
+/// Agents whose endpoint may have something to deliver.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct NudgeEndpoints {
+    /// Which.
+    pub agents: Vec<AgentId>,
 }
 
 /// A child has left memory, orderly or not. Sent by the guard that every child holds.
@@ -44,7 +63,7 @@ pub struct Gone {
 }
 
 /// A segment looks for a harness. Answered when one takes it; waits as long as there is none.
-#[derive(Debug, Message)]
+#[derive(Clone, Debug, Message)]
 #[rtype(result = "Option<Placement>")]
 pub struct Offer {
     /// Whose segment.
@@ -53,6 +72,8 @@ pub struct Offer {
     pub arbiter: usize,
     /// The pod sandbox whose engine must run it.
     pub pod: Option<String>,
+    /// Key of the workspace that it uses: best where that is.
+    pub workspace: Option<String>,
     /// Its last run was lost: rather another harness than the one that had it.
     pub lost: bool,
 }

@@ -1,5 +1,6 @@
 //! The nouns: pure data and pure functions, without I/O, clock or randomness of their own.
 
+pub mod action;
 pub mod canonical;
 pub mod checkpoint;
 pub mod command;
@@ -14,6 +15,7 @@ pub mod shape;
 pub mod time;
 pub mod transcript;
 pub mod turn;
+pub mod workspace;
 
 pub use json::Json;
 pub use time::Micros;

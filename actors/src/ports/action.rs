@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
+use crate::model::Json;
 use crate::model::ids::AgentId;
 
 /// What is posted to an endpoint: an Action, or a ping.
@@ -35,8 +36,9 @@ pub enum Answered {
         status: u16,
         /// Whether `Nylorun-Outcome` is `1`.
         tagged: bool,
-        /// The `Retry-After` header as sent.
-        retry_after: Option<String>,
+        /// The `Retry-After` header (seconds, fractions allowed, or a date), at most five minutes; `None` for one that is
+        /// missing, malformed, zero or past.
+        retry_after: Option<Duration>,
         /// The body.
         body: Vec<u8>,
     },
@@ -93,4 +95,28 @@ pub trait ActionTransport: Send + Sync + 'static {
     /// # Errors
     /// One text for each problem.
     fn check_url(&self, url: &str) -> Result<(), Vec<String>>;
+}
+
+/// The transport of a Tenant that reaches no endpoint: every Action waits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoTransport;
+
+impl ActionTransport for NoTransport {
+    fn post(&self, _delivery: Delivery) -> BoxFuture<'static, Answered> {
+        let message = "this Runtime reaches no Action endpoint".to_owned();
+        Box::pin(std::future::ready(Answered::NotSent { code: "NO_TRANSPORT", message }))
+    }
+
+    fn check_url(&self, _url: &str) -> Result<(), Vec<String>> {
+        Ok(())
+    }
+}
+
+/// Checks values against JSON Schemas of tools.
+pub trait Schemas: Send + Sync + 'static {
+    /// Whether a value matches.
+    ///
+    /// # Errors
+    /// In words, when it does not, or when the schema cannot be evaluated.
+    fn check(&self, schema: &Json, value: &Json) -> Result<(), String>;
 }

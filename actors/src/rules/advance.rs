@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::event::write;
 use super::ownership::{Claim, RunRefusal, Take, fence, judge};
+use super::workspaces;
 use crate::limits::RECORD_PAGE;
 use crate::model::Micros;
 use crate::model::effect::{EffectKind, EffectStatus};
@@ -50,6 +51,8 @@ pub struct Segment {
     pub outcomes: Vec<EffectRow>,
     /// The pin, when it was asked for.
     pub pin: Option<SessionPin>,
+    /// The session that owns the workspace and the sandbox resource that it is, when the pin was asked for.
+    pub workspace: Option<(SessionId, Option<String>)>,
     /// Whether the fixture model answers.
     pub fixture_model: bool,
     /// Where the fold starts.
@@ -88,7 +91,11 @@ pub fn take(tx: &mut dyn Tx, session: &SessionId, request: &TakeRequest) -> Stor
     };
     tx.delete_wakes(session)?;
     // A dead owner left calls behind; one that gave its lease back in the middle of a turn may have, unreported.
-    let resumed = takeover || head.status == SessionStatus::Running;
+    // An Action's outcome makes a session runnable while its run goes on, so the status alone does not say.
+    let resumed = takeover
+        || head.status == SessionStatus::Running
+        || (head.status == SessionStatus::Runnable
+            && !tx.open_effects(session, &[EffectStatus::Invoking])?.is_empty());
     if resumed {
         head.epoch += 1;
         // The new epoch goes into the events that the marking writes.
@@ -133,6 +140,7 @@ pub fn take(tx: &mut dyn Tx, session: &SessionId, request: &TakeRequest) -> Stor
         checkpoint,
         state: doc.state,
         pin: if request.want_pin { Some(tx.session_pin(session)?.unwrap_or_default()) } else { None },
+        workspace: if request.want_pin { Some(workspaces::owner(tx, session)?) } else { None },
         fixture_model: tx.setting(FIXTURE_SETTING)?.as_deref() == Some("true"),
         history_from,
         head: record_head,

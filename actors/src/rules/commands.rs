@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use super::actions;
 use super::event::{payload_text, write};
 use super::sessions::reachable;
 use super::{Refusal, definitions};
@@ -12,7 +13,7 @@ use crate::model::checkpoint::{Checkpoint, ENGINE_VERSION};
 use crate::model::command::{Command, CommandBody, MessageInput, MessagePart, Receipt};
 use crate::model::effect::EffectStatus;
 use crate::model::event::{EventKind, cursor};
-use crate::model::ids::{SessionId, TurnId};
+use crate::model::ids::{AgentId, SessionId, TurnId};
 use crate::model::json::{Json, JsonMap, JsonText};
 use crate::model::manifest;
 use crate::model::session::{SessionDoc, SessionHead, SessionStatus};
@@ -54,7 +55,12 @@ pub enum AfterCommand {
     /// There is work: advance.
     Wake,
     /// The turn was cancelled: stop a run of it.
-    Cancelled(Option<TurnId>),
+    Cancelled {
+        /// Which, if one was active.
+        turn: Option<TurnId>,
+        /// The agent whose endpoint works on Actions of it, if it does.
+        deliveries: Option<AgentId>,
+    },
 }
 
 /// Applies a command.
@@ -257,8 +263,11 @@ fn answer(
 
 fn cancel(tx: &mut dyn Tx, head: SessionHead, mut doc: SessionDoc, reason: Option<&str>) -> Applied {
     let turn = head.active_turn_id.clone();
-    if let Some(turn) = &turn {
-        give_up_effects(tx, &head.id, turn, "the turn was cancelled while this was in flight")?;
+    let mut deliveries = None;
+    if let Some(turn) = &turn
+        && give_up_effects(tx, &head.id, turn, "the turn was cancelled while this was in flight")?
+    {
+        deliveries = Some(head.agent_id.clone());
     }
     let mut payload = JsonMap::new();
     if let Some(reason) = reason {
@@ -275,18 +284,24 @@ fn cancel(tx: &mut dyn Tx, head: SessionHead, mut doc: SessionDoc, reason: Optio
     doc.error = None;
     tx.put_session_doc(&head.id, &doc)?;
     tx.put_status(&head.id, SessionStatus::Cancelled, None, turn.as_ref().or(head.last_turn_id.as_ref()))?;
-    Ok((None, seq, AfterCommand::Cancelled(turn)))
+    Ok((None, seq, AfterCommand::Cancelled { turn, deliveries }))
 }
 
-/// Effects of a turn that ends: what is in flight becomes `uncertain`, what waits is cancelled.
+/// Effects of a turn that ends: what is in flight becomes `uncertain`, what waits is cancelled. Answers whether an
+/// endpoint works on one of its Actions.
 pub(super) fn give_up_effects(
     tx: &mut dyn Tx,
     session: &SessionId,
     turn: &TurnId,
     text: &str,
-) -> StoreResult<()> {
-    let open =
-        tx.open_effects(session, &[EffectStatus::Invoking, EffectStatus::Pending, EffectStatus::Queued])?;
+) -> StoreResult<bool> {
+    let statuses = [EffectStatus::Invoking, EffectStatus::Pending, EffectStatus::Queued];
+    let mut open = tx.open_effects(session, &statuses)?;
+    let mut deliveries = false;
+    if open.iter().any(|e| e.turn_id == *turn && e.status == EffectStatus::Pending) {
+        deliveries = actions::give_up(tx, session, turn, text)?;
+        open = tx.open_effects(session, &statuses)?;
+    }
     for effect in open.iter().filter(|e| e.turn_id == *turn) {
         match effect.status {
             EffectStatus::Invoking => {
@@ -295,5 +310,5 @@ pub(super) fn give_up_effects(
             _ => tx.settle_effect(&effect.id, EffectStatus::Cancelled, None, None)?,
         }
     }
-    Ok(())
+    Ok(deliveries)
 }

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use super::actions;
 use super::event::{payload_text, write};
 use super::ownership::{RunRefusal, fence};
+use crate::model::action::{ActionSource, fixed_members};
 use crate::model::canonical::request_hash;
 use crate::model::effect::{EffectIntent, EffectKind, EffectStatus, Outcome};
 use crate::model::event::EventKind;
@@ -38,19 +40,29 @@ pub struct PreparedIntent {
     request: JsonText,
     by_harness: bool,
     delegation: Option<(EventKind, JsonText)>,
-    action: Option<JsonText>,
+    action: Option<PreparedAction>,
+}
+
+/// The event and the row's members of an effect that is an Action.
+#[derive(Clone, Debug)]
+struct PreparedAction {
+    payload: JsonText,
+    body: JsonText,
 }
 
 impl PreparedIntent {
-    /// Checks an intent and renders it. `by_harness`: whether the harness itself runs a tool of this name.
+    /// Checks an intent and renders it. `by_harness`: whether the harness itself runs a tool of this name; `source`: what
+    /// an Action takes from its session.
     ///
     /// # Errors
-    /// [`RunRefusal::Invalid`] when it names another session or turn, or its hash is not its own.
+    /// [`RunRefusal::Invalid`] when it names another session or turn, an agent that the manifest does not have, or its hash
+    /// is not its own.
     pub fn new(
         scope: &RunScope,
         intent: EffectIntent,
         hash: String,
         by_harness: bool,
+        source: ActionSource<'_>,
     ) -> Result<Self, RunRefusal> {
         if intent.session_id != scope.session || intent.turn_id != scope.turn {
             return Err(RunRefusal::Invalid(
@@ -72,7 +84,15 @@ impl PreparedIntent {
         }
         let delegation = (intent.kind == EffectKind::Delegation).then(|| delegation_event(&intent));
         let acts = matches!(intent.kind, EffectKind::Tool | EffectKind::Hook) && !by_harness;
-        let action = acts.then(|| payload_text(&action_payload(&intent)));
+        let action = if acts {
+            let members = fixed_members(&intent, source).map_err(RunRefusal::Invalid)?;
+            Some(PreparedAction {
+                payload: payload_text(&action_payload(&intent)),
+                body: JsonText::of(&members),
+            })
+        } else {
+            None
+        };
         let request = JsonText::of(&intent);
         let by_harness = is_model || by_harness;
         Ok(Self { intent: Arc::new(intent), hash, request, by_harness, delegation, action })
@@ -160,7 +180,7 @@ pub fn intend(
         if row.request_hash != prepared.hash {
             return Err(RunRefusal::EffectDrift(intent.effect_id.to_string()));
         }
-        return again(tx, scope, &row);
+        return again(tx, scope, &row, prepared.by_harness);
     }
     let mut row = EffectRow {
         id: intent.effect_id.clone(),
@@ -190,14 +210,21 @@ pub fn intend(
     row.status = EffectStatus::Pending;
     row.attempts = 0;
     tx.insert_effect(&row)?;
-    if let Some(payload) = &prepared.action {
-        tx.event(&scope.session, Some(&scope.turn), EventKind::ActionPending, payload.as_str())?;
+    if let Some(action) = &prepared.action {
+        let now = tx.now();
+        tx.insert_action(&actions::offered(intent, action.body.clone(), now))?;
+        tx.event(&scope.session, Some(&scope.turn), EventKind::ActionPending, action.payload.as_str())?;
     }
     Ok(IntentAnswer::Pending)
 }
 
 /// The answer for an effect that was declared before.
-fn again(tx: &mut dyn Tx, scope: &RunScope, row: &EffectRow) -> Result<IntentAnswer, RunRefusal> {
+fn again(
+    tx: &mut dyn Tx,
+    scope: &RunScope,
+    row: &EffectRow,
+    by_harness: bool,
+) -> Result<IntentAnswer, RunRefusal> {
     match row.status {
         EffectStatus::Completed => Ok(IntentAnswer::Completed(outcome_of(row)?)),
         EffectStatus::Invoking
@@ -207,6 +234,11 @@ fn again(tx: &mut dyn Tx, scope: &RunScope, row: &EffectRow) -> Result<IntentAns
             Ok(IntentAnswer::Execute { rejoin: true })
         }
         EffectStatus::Invoking | EffectStatus::Uncertain => Ok(IntentAnswer::Uncertain),
+        // An operator has said that it may be run again.
+        EffectStatus::Queued if by_harness => {
+            tx.reinvoke_effect(&row.id)?;
+            Ok(IntentAnswer::Execute { rejoin: false })
+        }
         EffectStatus::Pending | EffectStatus::Queued => Ok(IntentAnswer::Pending),
         EffectStatus::Cancelled => Err(RunRefusal::TurnCancelled),
     }

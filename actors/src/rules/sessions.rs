@@ -2,10 +2,11 @@
 
 use serde_json::json;
 
+use super::actions;
 use super::{Refusal, definitions};
 use crate::model::effect::EffectStatus;
 use crate::model::ids::{AgentId, SessionId};
-use crate::model::json::{Json, JsonMap, JsonText};
+use crate::model::json::{Json, JsonText};
 use crate::model::session::{SessionDoc, SessionHead, SessionPin, SessionStatus};
 use crate::ports::store::{EffectRow, Page, Reads, StoreResult, Tx};
 use crate::tenant::{OpenSession, Reach, SessionSummary, SessionView};
@@ -185,11 +186,7 @@ fn view_of(
     let json = |text: &Option<JsonText>, missing: Json| {
         text.as_ref().and_then(|t| t.decode::<Json>().ok()).unwrap_or(missing)
     };
-    let actions = open
-        .iter()
-        .filter(|e| e.status == EffectStatus::Pending)
-        .filter_map(|e| action_of(e, &pin.implementation_version))
-        .collect();
+    let actions = actions_of(reads, &head.id, &open)?;
     let uncertain_effects = open
         .iter()
         .filter(|e| e.status == EffectStatus::Uncertain)
@@ -221,23 +218,15 @@ fn view_of(
     })
 }
 
-/// The Action of a pending effect (spec: http-api, section 10.1), as long as nothing has been delivered.
-fn action_of(effect: &EffectRow, implementation_version: &str) -> Option<Json> {
-    let request: JsonMap = effect.request.decode().ok()?;
-    let mut action = JsonMap::new();
-    action.insert("actionId".into(), json!(effect.id.as_str()));
-    for key in ["sessionId", "turnId", "agentId", "manifestHash", "input", "context", "agent", "kind"] {
-        if let Some(value) = request.get(key) {
-            action.insert(key.into(), value.clone());
-        }
+/// Actions that are pending, delivering or uncertain (spec: http-api, section 10.1), by creation.
+fn actions_of(reads: &mut dyn Reads, session: &SessionId, open: &[EffectRow]) -> Result<Vec<Json>, Refusal> {
+    if open.is_empty() {
+        return Ok(Vec::new());
     }
-    for key in ["capabilityId", "toolName", "hook", "path", "key"] {
-        if let Some(value) = request.get(key) {
-            action.insert(key.into(), value.clone());
-        }
+    let mut rows = reads.open_actions(session)?;
+    for effect in open.iter().filter(|e| e.status == EffectStatus::Uncertain) {
+        rows.extend(reads.action(&effect.id)?);
     }
-    action.insert("implementationVersion".into(), json!(implementation_version));
-    action.insert("status".into(), json!("pending"));
-    action.insert("generation".into(), json!(0));
-    Some(Json::Object(action))
+    let views: Result<Vec<Json>, _> = rows.iter().map(actions::wire).collect();
+    Ok(views?)
 }

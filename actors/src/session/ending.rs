@@ -6,7 +6,6 @@ use std::time::Duration;
 use actix::fut::wrap_future;
 use actix::prelude::*;
 
-use super::run::persist;
 use super::{Advance, Held, SessionActor};
 use crate::messages::harness::{CancelRun, DropRun};
 use crate::messages::session::{Before, Drain, Loss, RunLost};
@@ -17,6 +16,7 @@ use crate::rules::advance::{LostRun, Segment, lose_run};
 use crate::rules::effects::{self, PreparedValue};
 use crate::rules::ownership;
 use crate::rules::settle::{PreparedOutput, SettleScope, settle};
+use crate::tenant::persist::persist;
 
 /// Pause before a lost segment is tried again, growing with attempts that record nothing new, ms.
 const RETRY_MS: u64 = 100;

@@ -5,11 +5,15 @@
 //! |---|---|
 //! | `mod.rs` | the actor, its states, commands, passivation |
 //! | [`advance`] | take → fold → offer → held |
-//! | [`run`] | what a held run asks: intent, outcome, renewal, output, release |
+//! | [`run`] | what a held run asks: intent, outcome, renewal, release |
+//! | [`output`] | its end with an output |
+//! | [`actions`] | outcomes of Actions that it waits for |
 //! | [`ending`] | cancel, deadline, watchdog, loss, drain |
 
+mod actions;
 mod advance;
 mod ending;
+mod output;
 mod run;
 mod tools;
 
@@ -61,6 +65,8 @@ pub struct SessionActor {
     renewed_until: Option<Micros>,
     beating: Option<SpawnHandle>,
     pin: Option<Arc<SessionPin>>,
+    /// Who owns its workspace, and which sandbox resource it is; read with the pin.
+    workspace: Option<(SessionId, Option<String>)>,
     folded: Option<Folded>,
     draining: Vec<oneshot::Sender<()>>,
     /// Commands between their arrival and their answer.
@@ -123,6 +129,9 @@ struct Held {
     cursor: i64,
     /// What its effects are, for the events of their outcomes.
     facts: HashMap<EffectId, EffectFacts>,
+    /// The turn's manifest and the session's pin: what an Action takes from them.
+    manifest: Arc<Json>,
+    pin: Arc<SessionPin>,
     /// Tools that the harness itself runs.
     harness_tools: tools::HarnessTools,
     in_flight: HashMap<EffectId, EffectKind>,
@@ -157,6 +166,7 @@ impl SessionActor {
             renewed_until: None,
             beating: None,
             pin: None,
+            workspace: None,
             folded: None,
             draining: Vec::new(),
             commands: 0,
@@ -232,7 +242,12 @@ impl Handler<DoCommand> for SessionActor {
                     act.made_progress();
                     act.wake(ctx);
                 }
-                AfterCommand::Cancelled(turn) => act.turn_was_cancelled(turn.as_ref(), ctx),
+                AfterCommand::Cancelled { turn, deliveries } => {
+                    if let (Some(turn), Some(agent)) = (&turn, &deliveries) {
+                        act.tree.abort_deliveries(agent, &act.id, turn);
+                    }
+                    act.turn_was_cancelled(turn.as_ref(), ctx);
+                }
             }
             Ok(receipt)
         }))

@@ -1,57 +1,30 @@
-//! What a held run asks of its session, and how it ends with an output.
+//! What a held run asks of its session.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix::fut::wrap_future;
 use actix::prelude::*;
 
 use super::{Advance, Held, SessionActor};
-use crate::limits::FOLD_SNAPSHOT_EDITS;
 use crate::messages::session::{
-    Before, Claimed, Intend, McpDiscovered, Output, ReadTranscript, ReleaseRun, RenewLease, Report,
-    ReportAndIntend,
+    Claimed, Intend, McpDiscovered, ReadTranscript, ReleaseRun, RenewLease, Report, ReportAndIntend,
 };
 use crate::model::Json;
+use crate::model::action::ActionSource;
 use crate::model::effect::EffectIntent;
 use crate::model::ids::{EffectId, RunId};
-use crate::model::session::SessionStatus;
-use crate::model::transcript::{Edit, Entry, FoldStep};
-use crate::model::turn::{AbortKind, OutputStatus};
+use crate::model::transcript::Entry;
+use crate::model::turn::AbortKind;
 use crate::ports::engine::{ApiCode, ApiError, EffectReport, IntentAnswer, OutcomeAnswer};
-use crate::ports::store::{StoreError, StoreHandle, Tx};
+use crate::ports::store::StoreError;
 use crate::rules::RunRefusal;
 use crate::rules::claims;
 use crate::rules::effects::{self, PreparedIntent, PreparedValue};
 use crate::rules::ownership;
-use crate::rules::settle::{self, PreparedOutput, SettleScope, Settled};
+use crate::tenant::persist::persist;
 
 /// How long an intent is tried again while the store refuses it in passing, ms.
 const INTENT_PATIENCE_MS: u64 = 10_000;
-
-/// Runs a transaction made for a run; a refusal that may pass is tried again for as long as `patience` says.
-pub(super) async fn persist<T, F>(store: &StoreHandle, patience: Option<u64>, run: F) -> Result<T, RunRefusal>
-where
-    F: Fn(&mut dyn Tx) -> Result<T, RunRefusal> + Send + Sync + Clone + 'static,
-    T: Send + 'static,
-{
-    let (mut waited, mut delay) = (0, 25);
-    loop {
-        let attempt = run.clone();
-        match store.tx(move |tx| attempt(tx)).await {
-            Err(RunRefusal::Store(error))
-                if (error.is_passing() || error == StoreError::Full)
-                    && patience.is_none_or(|limit| waited < limit) =>
-            {
-                tracing::warn!(%error, retry_in_ms = delay, "the store refused a run's write; trying again");
-                tokio::time::sleep(Duration::from_millis(delay)).await;
-                waited += delay;
-                delay = (delay * 2).min(2_000);
-            }
-            result => return result,
-        }
-    }
-}
 
 pub(super) fn refused(refusal: RunRefusal) -> ApiError {
     let code = match &refusal {
@@ -64,19 +37,28 @@ pub(super) fn refused(refusal: RunRefusal) -> ApiError {
     ApiError::new(code, refusal.to_string())
 }
 
-fn not_held() -> ApiError {
+pub(super) fn not_held() -> ApiError {
     ApiError::new(ApiCode::RunNotHeld, "this session holds no such run")
 }
 
 impl Held {
-    /// Renders an intent and notes what it is about.
-    fn prepare(&mut self, intent: EffectIntent, hash: String) -> Result<PreparedIntent, RunRefusal> {
+    /// Renders an intent and notes what it is about. A run that was told to stop starts nothing.
+    fn prepare(&mut self, intent: EffectIntent, hash: String) -> Result<PreparedIntent, ApiError> {
+        if let Some(abort) = &self.abort {
+            let code =
+                if abort.kind == AbortKind::Cancel { ApiCode::TurnCancelled } else { ApiCode::Internal };
+            return Err(ApiError::new(code, abort.message.clone()));
+        }
         if !self.harness_tools.knows_agent(&intent) {
-            return Err(RunRefusal::Invalid("the manifest has no such sub-agent".into()));
+            return Err(refused(RunRefusal::Invalid("the manifest has no such sub-agent".into())));
         }
         let by_harness = self.harness_tools.has(&intent);
         let kind = intent.kind;
-        let prepared = PreparedIntent::new(&self.scope, intent, hash, by_harness)?;
+        let source = ActionSource {
+            manifest: &self.manifest,
+            implementation_version: &self.pin.implementation_version,
+        };
+        let prepared = PreparedIntent::new(&self.scope, intent, hash, by_harness, source).map_err(refused)?;
         self.facts.insert(prepared.id().clone(), prepared.facts());
         self.in_flight.insert(prepared.id().clone(), kind);
         Ok(prepared)
@@ -84,8 +66,14 @@ impl Held {
 }
 
 impl SessionActor {
-    /// After an intent: what nobody has to do is not in flight.
+    /// After an intent: what nobody has to do is not in flight, and an Action goes to its endpoint.
     fn intended(&mut self, run: &RunId, id: &EffectId, result: &Result<IntentAnswer, ApiError>) {
+        if matches!(result, Ok(IntentAnswer::Pending))
+            && let Ok(held) = self.held(run)
+        {
+            let agent = held.agent.clone();
+            self.tree.nudge_endpoint(&agent);
+        }
         if !matches!(result, Ok(IntentAnswer::Execute { .. } | IntentAnswer::Pending))
             && let Ok(held) = self.held(run)
         {
@@ -93,7 +81,7 @@ impl SessionActor {
         }
     }
 
-    fn held(&mut self, run: &RunId) -> Result<&mut Held, ApiError> {
+    pub(super) fn held(&mut self, run: &RunId) -> Result<&mut Held, ApiError> {
         match &mut self.state {
             Advance::Held(held) if held.run == *run => Ok(held),
             _ => Err(not_held()),
@@ -110,7 +98,7 @@ impl SessionActor {
     }
 
     /// After a run's request: an epoch that moved on ends the run here.
-    fn after<T>(&mut self, run: &RunId, result: &Result<T, ApiError>, ctx: &mut Context<Self>) {
+    pub(super) fn after<T>(&mut self, run: &RunId, result: &Result<T, ApiError>, ctx: &mut Context<Self>) {
         if matches!(result, Err(error) if error.code == ApiCode::OwnershipLost) {
             self.abort_run(run, AbortKind::OwnershipLost, "the lease was lost", ctx);
         }
@@ -126,14 +114,9 @@ impl Handler<Intend> for SessionActor {
             Ok(held) => held,
             Err(error) => return Box::pin(fut::ready(Err(error))),
         };
-        if let Some(abort) = &held.abort {
-            let code =
-                if abort.kind == AbortKind::Cancel { ApiCode::TurnCancelled } else { ApiCode::Internal };
-            return Box::pin(fut::ready(Err(ApiError::new(code, abort.message.clone()))));
-        }
         let prepared = match held.prepare(intent, hash) {
             Ok(prepared) => prepared,
-            Err(refusal) => return Box::pin(fut::ready(Err(refused(refusal)))),
+            Err(error) => return Box::pin(fut::ready(Err(error))),
         };
         let (scope, id) = (held.scope.clone(), prepared.id().clone());
         let store = self.tree.ports.store.clone();
@@ -159,14 +142,9 @@ impl Handler<ReportAndIntend> for SessionActor {
             Ok(held) => held,
             Err(error) => return Box::pin(fut::ready(Err(error))),
         };
-        if let Some(abort) = &held.abort {
-            let code =
-                if abort.kind == AbortKind::Cancel { ApiCode::TurnCancelled } else { ApiCode::Internal };
-            return Box::pin(fut::ready(Err(ApiError::new(code, abort.message.clone()))));
-        }
         let prepared = match held.prepare(intent, hash) {
             Ok(prepared) => prepared,
-            Err(refusal) => return Box::pin(fut::ready(Err(refused(refusal)))),
+            Err(error) => return Box::pin(fut::ready(Err(error))),
         };
         let (scope, agent) = (held.scope.clone(), held.agent.clone());
         let facts = held.facts.get(&before.effect).cloned();
@@ -295,142 +273,6 @@ impl Handler<RenewLease> for SessionActor {
             }
             Err(error) => Err(ApiError::new(ApiCode::Internal, error.to_string())),
         }))
-    }
-}
-
-impl Handler<Output> for SessionActor {
-    type Result = ResponseActFuture<Self, Result<Option<i64>, ApiError>>;
-
-    fn handle(&mut self, msg: Output, ctx: &mut Self::Context) -> Self::Result {
-        let Output { output, before } = msg;
-        let run = output.run_id.clone();
-        let worker = self.tree.config.worker.clone();
-        let held = match self.held(&run) {
-            Ok(held) => held,
-            Err(error) => return Box::pin(fut::ready(Err(error))),
-        };
-        let deadline =
-            held.abort.as_ref().filter(|a| a.kind == AbortKind::Deadline).map(|a| a.message.clone());
-        let lost = output.thrown.as_ref().and_then(|t| t.code.as_deref()) == Some("ownership_lost");
-        let (epoch, cursor, timer) = (held.scope.epoch, held.cursor, held.timer.take());
-        let scope =
-            SettleScope { session: held.scope.session.clone(), turn: held.scope.turn.clone(), epoch, worker };
-        let value = before.map(|Before { effect, value }| {
-            let facts = held.facts.get(&effect).cloned();
-            let prepared = PreparedValue::new(effect, value, facts.as_ref());
-            (held.scope.clone(), prepared, held.agent.clone())
-        });
-        if let Some(timer) = timer {
-            ctx.cancel_future(timer);
-        }
-        if lost {
-            self.idle(ctx);
-            return Box::pin(fut::ready(Ok(None)));
-        }
-        self.state = Advance::Settling { run: run.clone(), epoch };
-        self.beat(epoch, ctx);
-        let keeps = matches!(
-            output.status,
-            Some(OutputStatus::Completed | OutputStatus::Paused | OutputStatus::Yielded)
-        ) && output.thrown.is_none();
-        let prepared = PreparedOutput::new(&output, deadline.as_deref());
-        let edits = if keeps { output.transcript.unwrap_or_default() } else { Vec::new() };
-        let (store, turn) = (self.tree.ports.store.clone(), scope.turn.clone());
-        let settling = async move {
-            let all = Arc::new((scope, prepared, value));
-            persist(&store, None, move |tx| {
-                let (scope, prepared, value) = all.as_ref();
-                if let Some((run, value, agent)) = value {
-                    match effects::record_value(tx, run, value, agent) {
-                        // A turn that was cancelled meanwhile takes no value, and settles nothing either.
-                        Ok(_) | Err(RunRefusal::TurnCancelled | RunRefusal::Invalid(_)) => {}
-                        Err(refusal) => return Err(refusal),
-                    }
-                }
-                settle::settle(tx, scope, prepared)
-            })
-            .await
-        };
-        Box::pin(wrap_future::<_, Self>(settling).map(move |result, act, ctx| {
-            if !matches!(&act.state, Advance::Settling { run: of, .. } if *of == run) {
-                return Err(not_held());
-            }
-            let result = result.map_err(refused);
-            match &result {
-                Ok(settled) => act.settled(settled, &turn, &edits, ctx),
-                Err(error) => {
-                    tracing::error!(session = %act.id, turn = %turn, %error, "a segment could not be settled");
-                    act.folded = None;
-                    act.wake_again = error.code != ApiCode::OwnershipLost;
-                    act.idle(ctx);
-                }
-            }
-            let settled = result?;
-            Ok((keeps && settled.written).then(|| settled.edit_cursor.unwrap_or(cursor)))
-        }))
-    }
-}
-
-impl SessionActor {
-    /// Follows the settled segment in the fold, and goes on.
-    fn settled(
-        &mut self,
-        settled: &Settled,
-        turn: &crate::model::ids::TurnId,
-        edits: &[Edit],
-        ctx: &mut Context<Self>,
-    ) {
-        if settled.written && self.follow(settled, turn, edits).is_err() {
-            // The copy is wrong somehow; the record is right, and is read again when needed.
-            self.folded = None;
-        }
-        self.made_progress();
-        if settled.status == SessionStatus::Runnable {
-            self.wake_again = true;
-        }
-        self.idle(ctx);
-        self.write_piece(ctx);
-    }
-
-    fn follow(
-        &mut self,
-        settled: &Settled,
-        turn: &crate::model::ids::TurnId,
-        edits: &[Edit],
-    ) -> Result<(), StoreError> {
-        let folded = self.folded.get_or_insert_with(Default::default);
-        let count = i64::try_from(edits.len()).unwrap_or(0);
-        let first = settled.edit_cursor.map_or(0, |last| last + 1 - count);
-        for (at, edit) in (first..).zip(edits) {
-            folded.step(at, Some(turn), &FoldStep::Edit(edit.clone()))?;
-        }
-        match (settled.status, settled.end_cursor) {
-            (SessionStatus::Completed, _) => {
-                folded.step(settled.head - 1, Some(turn), &FoldStep::Completed)?
-            }
-            (_, Some(seq)) => folded.step(seq, Some(turn), &FoldStep::Reverted)?,
-            _ => {}
-        }
-        folded.read_to = settled.head;
-        Ok(())
-    }
-
-    /// Writes the fold down when enough has come since the last time. Losing this costs only time.
-    fn write_piece(&mut self, ctx: &mut Context<Self>) {
-        let Some(folded) = &mut self.folded else { return };
-        let Some(row) = folded.next_piece(&self.id, FOLD_SNAPSHOT_EDITS) else { return };
-        folded.wrote_piece(&row);
-        let store = self.tree.ports.store.clone();
-        let writing = async move { store.tx(move |tx| crate::rules::history::write_piece(tx, &row)).await };
-        ctx.spawn(wrap_future::<_, Self>(writing).map(|result: Result<(), StoreError>, act, _| {
-            if let Err(error) = result {
-                tracing::warn!(session = %act.id, %error, "a fold snapshot was not written");
-                // The chain of pieces has a gap now: the next one starts a new chain.
-                if let Some(folded) = &mut act.folded {
-                    folded.forget_pieces();
-                }
-            }
-        }));
     }
 }
 

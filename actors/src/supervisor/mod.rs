@@ -5,6 +5,8 @@
 //! shared directory of [`Tree`], so this actor is asked only when one must be started.
 
 mod broker;
+mod places;
+mod workspaces;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,17 +21,20 @@ use tokio::time::timeout;
 pub use self::broker::Placement;
 
 use self::broker::{Broker, PREFER_FOR};
+use self::places::Places;
+use crate::endpoint::EndpointActor;
 use crate::harness::HarnessActor;
 use crate::limits::SUPERVISOR_MAILBOX;
 use crate::messages::Observe;
+use crate::messages::endpoint::{DrainEndpoint, Look};
 use crate::messages::harness::Introduce;
 use crate::messages::session::{Drain, Wake};
 use crate::messages::supervisor::{
-    AttachHarness, Child, CountHarnesses, DrainAll, Gone, HarnessSays, ObserveAll, Offer, ParkLease,
-    StartSession, WakeSessions, WithdrawLease,
+    AttachHarness, Child, CountHarnesses, DrainAll, Gone, HarnessSays, NudgeEndpoints, ObserveAll, Offer,
+    ParkLease, StartEndpoint, StartSession, WakeSessions, WithdrawLease,
 };
 use crate::model::Json;
-use crate::model::ids::SessionId;
+use crate::model::ids::{AgentId, SessionId};
 use crate::session::SessionActor;
 use crate::sweeper::Sweeper;
 use crate::tenant::HarnessMode;
@@ -44,6 +49,7 @@ pub struct TenantSupervisor {
     arbiters: Arc<Vec<ArbiterHandle>>,
     next_arbiter: usize,
     broker: Broker,
+    places: Places,
     restarts: u64,
     /// Dropped with this actor; whoever holds the other end starts a successor.
     _alive: oneshot::Sender<()>,
@@ -53,7 +59,15 @@ impl TenantSupervisor {
     /// A supervisor over these arbiters (none: everything lives on the current one). `alive` is dropped with it.
     #[must_use]
     pub fn new(tree: Arc<Tree>, arbiters: Arc<Vec<ArbiterHandle>>, alive: oneshot::Sender<()>) -> Self {
-        Self { tree, arbiters, next_arbiter: 0, broker: Broker::default(), restarts: 0, _alive: alive }
+        Self {
+            tree,
+            arbiters,
+            next_arbiter: 0,
+            broker: Broker::default(),
+            places: Places::default(),
+            restarts: 0,
+            _alive: alive,
+        }
     }
 
     fn arbiter(&self, index: usize) -> ArbiterHandle {
@@ -90,7 +104,7 @@ impl TenantSupervisor {
         if self.tree.is_closing() {
             return None;
         }
-        let index = self.tree.arbiter_of(id);
+        let index = self.tree.arbiter_of(id.as_str());
         let generation = self.tree.next_generation();
         let deaths = self.tree.deaths_of(id);
         let guard = ChildGuard::new(Arc::clone(&self.tree), Child::Session(id.clone()), generation);
@@ -101,6 +115,24 @@ impl TenantSupervisor {
             SessionActor::new(session, tree, guard, index, harness, deaths)
         });
         self.tree.enter(id.clone(), generation, addr.clone());
+        Some(addr)
+    }
+
+    fn start_endpoint(&mut self, agent: &AgentId) -> Option<Addr<EndpointActor>> {
+        if let Some(addr) = self.tree.endpoint(agent) {
+            return Some(addr);
+        }
+        if self.tree.is_closing() {
+            return None;
+        }
+        let index = self.tree.arbiter_of(agent.as_str());
+        let generation = self.tree.next_generation();
+        let guard = ChildGuard::new(Arc::clone(&self.tree), Child::Endpoint(agent.clone()), generation);
+        let (tree, of) = (Arc::clone(&self.tree), agent.clone());
+        let addr = EndpointActor::start_in_arbiter(&self.arbiter(index), move |_| {
+            EndpointActor::new(of, tree, guard)
+        });
+        self.tree.children().endpoints.insert(agent.clone(), (generation, addr.clone()));
         Some(addr)
     }
 
@@ -146,6 +178,7 @@ impl TenantSupervisor {
         let children = self.tree.children();
         all.extend(children.harnesses.iter().flatten().map(|(_, a)| a.clone().recipient()));
         all.extend(children.connections.values().map(|(a, _)| a.clone().recipient()));
+        all.extend(children.endpoints.values().map(|(_, a)| a.clone().recipient()));
         all.extend(children.sweeper.iter().map(|(_, a)| a.clone().recipient()));
         drop(children);
         all.extend(self.tree.sessions().into_iter().map(|(_, a)| a.recipient()));
@@ -184,6 +217,7 @@ impl Handler<Gone> for TenantSupervisor {
         if msg.child == Child::Connection {
             self.tree.children().connections.remove(&msg.generation);
             self.broker.detach(msg.generation);
+            self.places.gone(msg.generation);
             if !msg.clean && !self.tree.is_closing() {
                 tracing::error!(
                     generation = msg.generation,
@@ -196,6 +230,12 @@ impl Handler<Gone> for TenantSupervisor {
         if let Child::Session(id) = &msg.child {
             let was_current = self.tree.leave(id, msg.generation);
             if msg.clean || !was_current {
+                return;
+            }
+        }
+        if let Child::Endpoint(agent) = &msg.child {
+            self.tree.leave_endpoint(agent, msg.generation);
+            if msg.clean {
                 return;
             }
         }
@@ -218,6 +258,7 @@ impl Handler<Gone> for TenantSupervisor {
                 }
             }
             Child::Connection => {}
+            Child::Endpoint(agent) => drop(self.start_endpoint(&agent)),
             Child::Sweeper => {
                 let current = self.tree.children().sweeper.as_ref().map(|(g, _)| *g);
                 if current == Some(msg.generation) {
@@ -232,7 +273,8 @@ impl Handler<Offer> for TenantSupervisor {
     type Result = ResponseFuture<Option<Placement>>;
 
     fn handle(&mut self, msg: Offer, _ctx: &mut Self::Context) -> Self::Result {
-        let placed = self.broker.offer(msg);
+        let has = msg.workspace.as_deref().and_then(|key| self.places.at(key));
+        let placed = self.broker.offer(msg, has);
         Box::pin(async move { placed.await.ok() })
     }
 }
@@ -252,8 +294,9 @@ impl Handler<AttachHarness> for TenantSupervisor {
         self.next_arbiter = self.next_arbiter.wrapping_add(1);
         let AttachHarness { sink, peer, pod } = msg;
         tracing::info!(peer = %peer, "harness_connected");
+        let hosts = pod.clone();
         let addr = HarnessActor::start_in_arbiter(&self.arbiter(index), move |_| {
-            HarnessActor::connected(tree, guard, sink, peer)
+            HarnessActor::connected(tree, guard, sink, peer, hosts)
         });
         self.tree.children().connections.insert(generation, (addr.clone(), pod.clone()));
         self.broker.attach(generation, addr.clone(), pod, None);
@@ -266,6 +309,9 @@ impl Handler<HarnessSays> for TenantSupervisor {
 
     fn handle(&mut self, msg: HarnessSays, _ctx: &mut Self::Context) {
         self.broker.set_workspace(msg.harness, msg.workspace);
+        if msg.workspace {
+            self.places.came();
+        }
     }
 }
 
@@ -308,22 +354,44 @@ impl Handler<WakeSessions> for TenantSupervisor {
     }
 }
 
+impl Handler<StartEndpoint> for TenantSupervisor {
+    type Result = MessageResult<StartEndpoint>;
+
+    fn handle(&mut self, msg: StartEndpoint, _ctx: &mut Self::Context) -> Self::Result {
+        MessageResult(self.start_endpoint(&msg.agent))
+    }
+}
+
+impl Handler<NudgeEndpoints> for TenantSupervisor {
+    type Result = ();
+
+    fn handle(&mut self, msg: NudgeEndpoints, _ctx: &mut Self::Context) {
+        for agent in msg.agents {
+            if let Some(addr) = self.start_endpoint(&agent) {
+                // A full mailbox has a look before it that sees the same.
+                let _ = addr.try_send(Look);
+            }
+        }
+    }
+}
+
 impl Handler<DrainAll> for TenantSupervisor {
     type Result = ();
 
     fn handle(&mut self, msg: DrainAll, ctx: &mut Self::Context) {
         self.tree.close();
         self.broker.close();
-        let waits: Vec<_> = self
-            .tree
-            .sessions()
-            .into_iter()
-            .map(|(_, addr)| {
-                let (done, idle) = oneshot::channel();
-                addr.do_send(Drain { done });
-                idle
-            })
-            .collect();
+        let sessions = self.tree.sessions().into_iter().map(|(_, addr)| {
+            let (done, idle) = oneshot::channel();
+            addr.do_send(Drain { done });
+            idle
+        });
+        let mut waits: Vec<_> = sessions.collect();
+        for (_, addr) in self.tree.children().endpoints.values() {
+            let (done, idle) = oneshot::channel();
+            addr.do_send(DrainEndpoint { done });
+            waits.push(idle);
+        }
         ctx.spawn(wrap_future::<_, Self>(join_all(waits)).map(|_, _, _| {
             let _ = msg.done.send(());
         }));
@@ -374,6 +442,8 @@ impl Handler<crate::messages::Panic> for TenantSupervisor {
 pub enum PanicChild {
     /// The harness of an arbiter.
     Harness(usize),
+    /// The endpoint of an agent.
+    Endpoint(AgentId),
     /// The sweeper.
     Sweeper,
 }
@@ -387,6 +457,11 @@ impl Handler<PanicChild> for TenantSupervisor {
             PanicChild::Harness(index) => {
                 if let Some((_, harness)) = self.harness_of(index) {
                     harness.do_send(crate::messages::Panic);
+                }
+            }
+            PanicChild::Endpoint(agent) => {
+                if let Some(endpoint) = self.tree.endpoint(&agent) {
+                    endpoint.do_send(crate::messages::Panic);
                 }
             }
             PanicChild::Sweeper => {

@@ -1,5 +1,5 @@
-//! Sweeper: one; on a timer. It finds what no message brings: wakes left in the outbox, sessions that a dead worker
-//! left behind (spec: durability, sections 11.4 and 18).
+//! Sweeper: one; on a timer. It finds what no message brings: wakes left in the outbox, Actions that wait for
+//! their endpoint, sessions that a dead worker left behind (spec: durability, sections 11.4 and 18).
 //!
 //! Each item stands alone: one that fails is counted and set aside, and neither stops the pass nor hides the rest.
 
@@ -12,13 +12,15 @@ use actix::prelude::*;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::limits::{SWEEP_BUDGET_MS, SWEEP_PAGE, WAKE_PARK_AFTER};
+use crate::limits::{SWEEP_BUDGET_MS, SWEEP_PAGE, WAKE_PARK_AFTER, WORKSPACE_SWEEP_EVERY_MS};
 use crate::messages::Observe;
-use crate::messages::supervisor::WakeSessions;
+use crate::messages::supervisor::{NudgeEndpoints, WakeSessions};
 use crate::messages::sweeper::Sweep;
 use crate::model::ids::SessionId;
 use crate::ports::store::StoreError;
+use crate::rules::delivery;
 use crate::tenant::tree::{ChildGuard, Tree};
+use crate::workspaces::{self, Missing};
 
 /// Age from which a wake that was never handed over is due, ms. The process that wrote it hands it over at once.
 const WAKE_GRACE_MS: i64 = 30_000;
@@ -37,6 +39,10 @@ pub struct Sweeper {
     sweeping: bool,
     orphans_from: Option<SessionId>,
     orphans_at: Option<Instant>,
+    /// A sweep of workspaces is on its way; it may wait for harnesses, so the passes do not wait for it.
+    sweeping_workspaces: bool,
+    workspaces_at: Option<Instant>,
+    missing: Arc<Missing>,
     last_error: Option<String>,
 }
 
@@ -59,8 +65,31 @@ impl Sweeper {
             sweeping: false,
             orphans_from: None,
             orphans_at: None,
+            sweeping_workspaces: false,
+            workspaces_at: None,
+            missing: Arc::default(),
             last_error: None,
         }
+    }
+
+    /// Sweeps workspaces now and then, beside the passes.
+    fn sweep_workspaces(&mut self, ctx: &mut Context<Self>) {
+        let every = Duration::from_millis(WORKSPACE_SWEEP_EVERY_MS);
+        let began = *self.workspaces_at.get_or_insert_with(Instant::now);
+        if self.sweeping_workspaces || began.elapsed() < every {
+            return;
+        }
+        self.workspaces_at = Some(Instant::now());
+        self.sweeping_workspaces = true;
+        let (tree, missing) = (Arc::clone(&self.tree), Arc::clone(&self.missing));
+        let swept = async move { workspaces::sweep(&tree, &missing).await };
+        ctx.spawn(wrap_future::<_, Self>(swept).map(|swept, act, _| {
+            act.sweeping_workspaces = false;
+            if let Err(error) = swept {
+                tracing::warn!(step = "workspaces", %error, "a sweep step failed");
+                act.last_error = Some(format!("workspaces: {error}"));
+            }
+        }));
     }
 }
 
@@ -79,6 +108,7 @@ impl Handler<Sweep> for Sweeper {
         if self.sweeping || self.tree.is_closing() {
             return;
         }
+        self.sweep_workspaces(ctx);
         self.sweeping = true;
         let first = self.passes == 0;
         let due = self.orphans_at.is_none_or(|at| at.elapsed() >= Duration::from_millis(ORPHANS_EVERY_MS));
@@ -104,6 +134,10 @@ async fn pass(tree: Arc<Tree>, first: bool, orphans: bool, from: Option<SessionI
     if let Err(error) = wakes(&tree, first).await {
         tracing::warn!(step = "wakes", %error, "a sweep step failed");
         pass.error = Some(format!("wakes: {error}"));
+    }
+    if let Err(error) = deliveries(&tree).await {
+        tracing::warn!(step = "deliveries", %error, "a sweep step failed");
+        pass.error = Some(format!("deliveries: {error}"));
     }
     if orphans {
         match find_orphans(&tree, from).await {
@@ -146,6 +180,16 @@ async fn wakes(tree: &Arc<Tree>, first: bool) -> Result<(), StoreError> {
                 Ok::<_, StoreError>(())
             })
             .await?;
+    }
+    Ok(())
+}
+
+/// Has the endpoints look that have something to deliver, or a delivery that may be past its deadline.
+async fn deliveries(tree: &Arc<Tree>) -> Result<(), StoreError> {
+    let agents = tree.ports.store.read(|r| delivery::busy(r)).await?;
+    if let (false, Some(supervisor)) = (agents.is_empty(), tree.supervisor()) {
+        // A supervisor that is gone is started again, and the next pass finds the same endpoints.
+        let _ = supervisor.send(NudgeEndpoints { agents }).await;
     }
     Ok(())
 }

@@ -1,8 +1,10 @@
 //! The door for everybody outside the tree: what the API, the commands and the tests may ask of a Tenant.
 
+mod actions;
 pub mod feeds;
 mod items;
 mod observer;
+pub(crate) mod persist;
 mod root;
 pub mod tree;
 
@@ -13,6 +15,7 @@ use actix::Addr;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
+pub use self::actions::Heartbeat;
 pub use self::observer::Observer;
 
 use self::feeds::{Feeds, NoPlace};
@@ -29,11 +32,13 @@ use crate::model::ids::{AgentId, SessionId, TenantId, WorkerId};
 use crate::model::json::{Json, JsonMap, JsonText};
 use crate::model::session::SessionStatus;
 use crate::model::turn::YieldAfter;
-use crate::ports::store::{DefinitionRow, Page, Reads, StoreError, StoreHandle};
-use crate::ports::{Clock, Engine, Entropy};
+use crate::ports::store::{DefinitionRow, Page, Reads, StoreError, StoreHandle, StoreResult};
+use crate::ports::{ActionTransport, Clock, Engine, Entropy, Schemas, WorkspaceManager, Workspaces};
 use crate::rules::commands::Prepared;
+use crate::rules::workspaces::{self as rules_of_workspaces, SessionWorkspace};
 use crate::rules::{Refusal, definitions, sessions};
 use crate::session::SessionActor;
+use crate::workspaces;
 
 /// How often a session's actor is looked for before its caller is told to come back.
 const FIND_ATTEMPTS: usize = 50;
@@ -113,6 +118,10 @@ pub struct TenantConfig {
     pub rollover: YieldAfter,
     /// How long a run waits for an Action inside its lease.
     pub action_hold_ms: u64,
+    /// Life of a background delivery without a heartbeat.
+    pub action_lease_ms: i64,
+    /// Age from which an Action whose delivery fails is parked.
+    pub delivery_max_age_ms: i64,
     /// Pause between two passes of the sweeper.
     pub sweep_interval_ms: u64,
     /// How long a session without work stays in memory.
@@ -140,6 +149,8 @@ impl TenantConfig {
             abort_grace_ms: 30_000,
             rollover: YieldAfter { steps: Some(50), ms: Some(20 * 60_000) },
             action_hold_ms: 5 * 60_000,
+            action_lease_ms: 30_000,
+            delivery_max_age_ms: 24 * 60 * 60_000,
             sweep_interval_ms: 5_000,
             idle_after_ms: 15_000,
             arbiters: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -162,6 +173,12 @@ pub struct TenantPorts {
     pub entropy: Arc<dyn Entropy>,
     /// The engine of the in-process harness.
     pub engine: Arc<dyn Engine>,
+    /// The workspaces of the in-process harness, if it has any.
+    pub workspaces: Option<Arc<dyn WorkspaceManager>>,
+    /// How deliveries reach Action endpoints.
+    pub actions: Arc<dyn ActionTransport>,
+    /// How outputs of tools are checked.
+    pub schemas: Arc<dyn Schemas>,
 }
 
 /// `PUT /v1/agents/{id}`.
@@ -313,6 +330,8 @@ pub struct TenantFigures {
     pub harnesses_connected: usize,
     /// Whether a connected harness serves workspaces.
     pub harness_workspace: bool,
+    /// Workspaces on record.
+    pub workspaces: i64,
     /// Whether the Tenant still takes new work.
     pub accepting: bool,
 }
@@ -539,7 +558,9 @@ impl Tenant {
     /// # Errors
     /// The store's.
     pub async fn figures(&self) -> Result<TenantFigures, Refusal> {
-        let counts = self.store().read(|reads| reads.counts()).await?;
+        let read =
+            |reads: &mut dyn Reads| -> StoreResult<_> { Ok((reads.counts()?, reads.count_workspaces()?)) };
+        let (counts, workspaces) = self.store().read(read).await?;
         let harnesses = match self.tree.supervisor() {
             Some(supervisor) => supervisor.send(CountHarnesses).await.unwrap_or_default(),
             None => (0, false),
@@ -549,6 +570,7 @@ impl Tenant {
             harness_mode: self.tree.config.harness,
             harnesses_connected: harnesses.0,
             harness_workspace: harnesses.1,
+            workspaces,
             accepting: !self.tree.is_closing(),
         })
     }
@@ -561,6 +583,23 @@ impl Tenant {
         pod: Option<String>,
     ) -> Option<Addr<HarnessActor>> {
         self.tree.supervisor()?.send(AttachHarness { sink, peer, pod }).await.ok().flatten()
+    }
+
+    /// Its workspaces, wherever they are.
+    #[must_use]
+    pub fn workspaces(&self) -> Arc<dyn Workspaces> {
+        workspaces::of(&self.tree)
+    }
+
+    /// A session's turn in progress and its workspace, for the tool routes.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`].
+    pub async fn session_workspace(&self, id: &SessionId) -> Result<SessionWorkspace, Refusal> {
+        let id = id.clone();
+        let found =
+            self.store().read(move |reads: &mut dyn Reads| rules_of_workspaces::of_session(reads, &id));
+        found.await?.ok_or_else(|| Refusal::not_found("session"))
     }
 
     /// The observable state of every actor: `[{kind, id, state: {…}}]`.

@@ -11,11 +11,15 @@ use tokio::time::Instant;
 
 use super::feeds::Feeds;
 use super::{TenantConfig, TenantPorts};
+use crate::endpoint::EndpointActor;
 use crate::harness::HarnessActor;
 use crate::limits::MANIFEST_CACHE;
-use crate::messages::supervisor::{Child, Gone};
+use crate::messages::endpoint::{AbortDeliveries, Delivered, Look};
+use crate::messages::session::ActionResolved;
+use crate::messages::supervisor::{Child, Gone, NudgeEndpoints, WakeSessions};
 use crate::model::Json;
-use crate::model::ids::{SessionId, TenantId};
+use crate::model::ids::{AgentId, SessionId, TenantId, TurnId};
+use crate::rules::actions::Resolution;
 use crate::session::SessionActor;
 use crate::supervisor::TenantSupervisor;
 use crate::sweeper::Sweeper;
@@ -46,6 +50,8 @@ pub struct Children {
     pub harnesses: Vec<Option<(u64, Addr<HarnessActor>)>>,
     /// Harnesses that have connected, by generation, with the pod that each hosts.
     pub connections: BTreeMap<u64, (Addr<HarnessActor>, Option<String>)>,
+    /// Action endpoints that have something to do, by agent.
+    pub endpoints: BTreeMap<AgentId, (u64, Addr<EndpointActor>)>,
     /// The sweeper.
     pub sweeper: Option<(u64, Addr<Sweeper>)>,
 }
@@ -161,9 +167,70 @@ impl Tree {
         deaths.remove(&Child::Session(id.clone()));
     }
 
-    /// The arbiter of a session: by hash of its id, the same for as long as the process lives.
+    /// The actor of an agent's endpoint, if it is in memory.
     #[must_use]
-    pub fn arbiter_of(&self, id: &SessionId) -> usize {
+    pub fn endpoint(&self, agent: &AgentId) -> Option<Addr<EndpointActor>> {
+        self.children().endpoints.get(agent).map(|(_, addr)| addr.clone()).filter(Addr::connected)
+    }
+
+    /// Takes an endpoint's actor out, if it is still this instance.
+    pub fn leave_endpoint(&self, agent: &AgentId, generation: u64) {
+        let mut children = self.children();
+        if children.endpoints.get(agent).is_some_and(|(current, _)| *current == generation) {
+            children.endpoints.remove(agent);
+        }
+    }
+
+    /// An agent's endpoint may have something to deliver. Never waits: what is missed here the sweeper finds.
+    pub fn nudge_endpoint(&self, agent: &AgentId) {
+        if let Some(endpoint) = self.endpoint(agent) {
+            // A full mailbox has a look before it that sees the same.
+            let _ = endpoint.try_send(Look);
+        } else if let Some(supervisor) = self.supervisor() {
+            let _ = supervisor.try_send(NudgeEndpoints { agents: vec![agent.clone()] });
+        }
+    }
+
+    /// A delivery's task is over.
+    pub(crate) async fn tell_endpoint(&self, agent: &AgentId, delivered: Delivered) {
+        match self.endpoint(agent) {
+            // An actor that is gone meanwhile has a successor that looks when it starts.
+            Some(endpoint) => drop(endpoint.send(delivered).await),
+            None => self.nudge_endpoint(agent),
+        }
+    }
+
+    /// A cancelled turn's deliveries are cut; their Actions are settled already.
+    pub(crate) fn abort_deliveries(&self, agent: &AgentId, session: &SessionId, turn: &TurnId) {
+        if let Some(endpoint) = self.endpoint(agent) {
+            let abort = AbortDeliveries { session: session.clone(), turn: turn.clone() };
+            // Rare control: one for each cancelled turn.
+            endpoint.do_send(abort);
+        }
+    }
+
+    /// An Action has its outcome: a run held for it is told, or the session resumed. What is missed here the wake in the
+    /// outbox brings.
+    pub(crate) async fn resolved(&self, resolution: Resolution) {
+        let Resolution { session, effect, outcome } = resolution;
+        if let Some(actor) = self.session(&session)
+            && actor.send(ActionResolved { effect, outcome }).await.is_ok()
+        {
+            return;
+        }
+        self.wake(session).await;
+    }
+
+    /// Has a session looked at. What is missed here the wake in the outbox brings.
+    pub(crate) async fn wake(&self, session: SessionId) {
+        if let Some(supervisor) = self.supervisor() {
+            let _ = supervisor.send(WakeSessions { sessions: vec![session] }).await;
+        }
+    }
+
+    /// The arbiter of a session or an agent's endpoint: by hash of its id, the same for as long as the process lives.
+    #[must_use]
+    pub fn arbiter_of(&self, id: &str) -> usize {
         let mut hasher = DefaultHasher::new();
         id.hash(&mut hasher);
         let arbiters = u64::try_from(self.config.arbiters.max(1)).unwrap_or(1);

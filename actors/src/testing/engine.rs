@@ -17,7 +17,9 @@ use crate::model::effect::{EffectIntent, EffectKind};
 use crate::model::ids::EffectId;
 use crate::model::transcript::{Edit, edits};
 use crate::model::turn::{AbortKind, OutputStatus, RunGrant, Thrown, TurnOutput, TurnStart};
-use crate::ports::engine::{ApiCode, EffectReport, Engine, IntentAnswer, OutcomeAnswer, RunEnd, RunLink};
+use crate::ports::engine::{
+    ApiCode, ApiError, EffectReport, Engine, IntentAnswer, OutcomeAnswer, RunEnd, RunLink,
+};
 
 /// One step of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,8 +28,12 @@ pub enum Step {
     Model(u64),
     /// A call of the scripted tool `work` that the harness runs, ms.
     Tool(u64),
-    /// A tool that is an Action.
+    /// An Action (a hook) that the run does not wait for.
     Action,
+    /// The tool `charge`, an Action, that the run waits for as long as it may.
+    Charge,
+    /// A hook that the run waits for as long as it may.
+    Hook,
     /// The engine's task panics.
     Panic,
     /// The engine waits for ever and hears no abort.
@@ -114,7 +120,9 @@ impl Run {
             let done = match step {
                 Step::Model(ms) => self.effect(EffectKind::Model, n, ms).await,
                 Step::Tool(ms) => self.effect(EffectKind::Tool, n, ms).await,
-                Step::Action => self.effect(EffectKind::Hook, n, 0).await,
+                Step::Action => self.action(EffectKind::Hook, n, false).await,
+                Step::Charge => self.action(EffectKind::Tool, n, true).await,
+                Step::Hook => self.action(EffectKind::Hook, n, true).await,
                 Step::Panic => panic_any("a test asked the engine to panic"),
                 Step::Hang => std::future::pending().await,
                 Step::Wait => {
@@ -156,38 +164,72 @@ impl Run {
         }
     }
 
+    /// An effect that the harness itself runs.
     async fn effect(&self, kind: EffectKind, n: usize, ms: u64) -> Done {
-        let segment = self.start.checkpoint.segment;
-        let id = EffectId::from(format!("{}:{segment}:{}:{n}", self.grant.turn_id, kind.as_str()));
-        if let Some(known) = self.start.outcomes.iter().find(|o| o.effect_id == id) {
-            return Done::Value(Arc::clone(&known.outcome.value));
+        let intent = self.intent(kind, n, (kind == EffectKind::Tool).then_some("work"));
+        let id = intent.effect_id.clone();
+        match self.declare(intent).await {
+            Ok(IntentAnswer::Completed(outcome)) => Done::Value(outcome.value),
+            Ok(IntentAnswer::Pending) => Done::End(self.waiting(OutputStatus::Waiting, &id)),
+            Ok(IntentAnswer::Uncertain) => Done::End(self.waiting(OutputStatus::Uncertain, &id)),
+            Ok(IntentAnswer::Execute { .. }) => self.call(kind, id, n, ms).await,
+            Err(error) => Done::End(self.refused(error.code, &error.message)),
         }
-        let tool = (kind == EffectKind::Tool).then(|| "work".to_owned());
+    }
+
+    /// An Action; with `hold` its outcome is waited for as long as the run's options say.
+    async fn action(&self, kind: EffectKind, n: usize, hold: bool) -> Done {
+        let intent = self.intent(kind, n, (kind == EffectKind::Tool).then_some("charge"));
+        let id = intent.effect_id.clone();
+        match self.declare(intent).await {
+            Ok(IntentAnswer::Completed(outcome)) => Done::Value(outcome.value),
+            Ok(IntentAnswer::Pending) if hold => self.hold(id).await,
+            Ok(IntentAnswer::Uncertain) => Done::End(self.waiting(OutputStatus::Uncertain, &id)),
+            Ok(_) => Done::End(self.waiting(OutputStatus::Waiting, &id)),
+            Err(error) => Done::End(self.refused(error.code, &error.message)),
+        }
+    }
+
+    async fn hold(&self, id: EffectId) -> Done {
+        let abort = self.link.abort();
+        let most = Duration::from_millis(self.start.options.hold_ms.unwrap_or(0));
+        // The lease is renewed meanwhile by whoever carries the run.
+        tokio::select! {
+            biased;
+            outcome = self.link.resolved(id.clone()) => Done::Value(outcome.value),
+            abort = abort.fired() => Done::End(self.stopped(abort.kind)),
+            () = tokio::time::sleep(most) => Done::End(self.waiting(OutputStatus::Waiting, &id)),
+        }
+    }
+
+    /// Declares an effect, or finds it among the outcomes that the segment started with.
+    async fn declare(&self, intent: EffectIntent) -> Result<IntentAnswer, ApiError> {
+        if let Some(known) = self.start.outcomes.iter().find(|o| o.effect_id == intent.effect_id) {
+            return Ok(IntentAnswer::Completed(known.outcome.clone()));
+        }
+        let hash = request_hash(&intent);
+        self.link.intent(intent, hash).await
+    }
+
+    fn intent(&self, kind: EffectKind, n: usize, tool: Option<&str>) -> EffectIntent {
+        let segment = self.start.checkpoint.segment;
         let context = json!({ "invocationId": format!("i{n}"), "callId": format!("c{n}") });
-        let intent = EffectIntent {
-            effect_id: id.clone(),
+        EffectIntent {
+            effect_id: EffectId::from(format!("{}:{segment}:{}:{n}", self.grant.turn_id, kind.as_str())),
             session_id: self.grant.session_id.clone(),
             turn_id: self.grant.turn_id.clone(),
             agent_id: "assistant".into(),
             manifest_hash: self.start.checkpoint.manifest_hash.clone(),
             kind,
             agent: None,
-            capability_id: tool.as_ref().map(|_| "agent".to_owned()),
-            tool_name: tool,
+            capability_id: tool.map(|_| "agent".to_owned()),
+            tool_name: tool.map(str::to_owned),
             hook: None,
             path: None,
             key: None,
             iterations: None,
             input: (kind != EffectKind::Model).then(|| Arc::new(json!({ "n": n }))),
             context: context.as_object().cloned().unwrap_or_default(),
-        };
-        let hash = request_hash(&intent);
-        match self.link.intent(intent, hash).await {
-            Ok(IntentAnswer::Completed(outcome)) => Done::Value(outcome.value),
-            Ok(IntentAnswer::Pending) => Done::End(self.waiting(OutputStatus::Waiting, &id)),
-            Ok(IntentAnswer::Uncertain) => Done::End(self.waiting(OutputStatus::Uncertain, &id)),
-            Ok(IntentAnswer::Execute { .. }) => self.call(kind, id, n, ms).await,
-            Err(error) => Done::End(self.refused(error.code, &error.message)),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use nylorun_actors::model::action::ActionSource;
 use nylorun_actors::model::canonical::request_hash;
 use nylorun_actors::model::effect::{EffectIntent, EffectKind};
 use nylorun_actors::model::ids::{EffectId, SessionId, TurnId, WorkerId};
@@ -150,7 +151,8 @@ impl Bare {
     pub async fn intend(&self, epoch: i64, kind: EffectKind, name: &str) -> Result<IntentAnswer, RunRefusal> {
         let (scope, intent) = (self.scope(epoch), self.intent_of(kind, name));
         let hash = request_hash(&intent);
-        let prepared = PreparedIntent::new(&scope, intent, hash, true)?;
+        let source = ActionSource { manifest: &json!({}), implementation_version: "1" };
+        let prepared = PreparedIntent::new(&scope, intent, hash, true, source)?;
         self.store.tx(move |tx| effects::intend(tx, &scope, &prepared)).await
     }
 

@@ -179,6 +179,7 @@ fn a_stalled_owner_that_comes_back_writes_nothing_and_the_new_owner_ends_the_tur
             clock: world.clock.clone(),
             entropy: Arc::new(SeededEntropy::new(99)),
             engine: next.clone(),
+            ..world.tenant.ports().clone()
         };
         let mut config = TenantConfig::new(WorkerId::from("worker-other"));
         config.arbiters = 0;

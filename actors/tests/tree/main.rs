@@ -2,10 +2,13 @@
 // A test that panics has failed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod actions;
 mod bare;
 mod fencing;
 mod observers;
 mod panics;
+mod reconcile;
 mod simulation;
 mod support;
 mod turns;
+mod workspaces;

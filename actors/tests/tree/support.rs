@@ -18,6 +18,7 @@ use nylorun_actors::supervisor::PanicChild;
 use nylorun_actors::tenant::{
     HarnessMode, OpenSession, PutAgent, Reach, SessionView, Tenant, TenantConfig, TenantPorts,
 };
+use nylorun_actors::testing::endpoints::{FakeEndpoints, NumberSchemas};
 use nylorun_actors::testing::virtual_time::VirtualClock;
 use nylorun_actors::testing::{MemoryStore, SeededEntropy};
 use serde_json::json;
@@ -34,6 +35,7 @@ pub struct World {
     pub tenant: Tenant,
     pub store: Arc<MemoryStore>,
     pub clock: Arc<VirtualClock>,
+    pub endpoints: FakeEndpoints,
     entropy: Arc<SeededEntropy>,
     mode: HarnessMode,
     processes: u32,
@@ -50,11 +52,26 @@ impl World {
 
     /// A world whose segments run where `mode` says.
     pub async fn in_mode(engine: Arc<dyn Engine>, seed: u64, mode: HarnessMode) -> Self {
+        Self::with(engine, seed, mode, FakeEndpoints::answering(json!("done"))).await
+    }
+
+    /// A world with Action endpoints.
+    pub async fn with_endpoints(engine: Arc<dyn Engine>, endpoints: FakeEndpoints) -> Self {
+        Self::with(engine, 7, HarnessMode::InProcess, endpoints).await
+    }
+
+    pub async fn with(
+        engine: Arc<dyn Engine>,
+        seed: u64,
+        mode: HarnessMode,
+        endpoints: FakeEndpoints,
+    ) -> Self {
         let clock = Arc::new(VirtualClock::new());
         let entropy = Arc::new(SeededEntropy::new(seed));
         let store = MemoryStore::new(clock.clone(), entropy.clone());
-        let tenant = start(&store, &clock, &entropy, engine, mode, "worker-1").await;
-        let world = Self { tenant, store, clock, entropy, mode, processes: 1 };
+        let ports = ports(&store, &clock, &entropy, engine, &endpoints);
+        let tenant = start(ports, mode, "worker-1").await;
+        let world = Self { tenant, store, clock, endpoints, entropy, mode, processes: 1 };
         world.register().await;
         world
     }
@@ -66,7 +83,8 @@ impl World {
         self.store = self.store.reopen();
         self.processes += 1;
         let worker = format!("worker-{}", self.processes);
-        self.tenant = start(&self.store, &self.clock, &self.entropy, engine, self.mode, &worker).await;
+        let ports = ports(&self.store, &self.clock, &self.entropy, engine, &self.endpoints);
+        self.tenant = start(ports, self.mode, &worker).await;
     }
 
     /// The process stops in order and the next one opens the same store.
@@ -74,14 +92,18 @@ impl World {
         self.tenant.stop().await;
         self.processes += 1;
         let worker = format!("worker-{}", self.processes);
-        self.tenant = start(&self.store, &self.clock, &self.entropy, engine, self.mode, &worker).await;
+        let ports = ports(&self.store, &self.clock, &self.entropy, engine, &self.endpoints);
+        self.tenant = start(ports, self.mode, &worker).await;
     }
 
     async fn register(&self) {
         let manifest = json!({
             "manifestSchemaVersion": 4, "id": "assistant",
             "metadata": { "nylorun.fixture": { "tools": { "work": {} } } },
-            "capabilities": [{ "id": "agent", "type": "agent", "tools": [{ "name": "work", "inputSchema": {} }] }],
+            "capabilities": [{ "id": "agent", "type": "agent", "tools": [
+                { "name": "work", "inputSchema": {} },
+                { "name": "charge", "inputSchema": { "type": "object" }, "outputSchema": { "type": "number" } },
+            ] }],
         });
         let put = PutAgent {
             id: "assistant".into(),
@@ -163,18 +185,28 @@ impl World {
     }
 }
 
-async fn start(
+fn ports(
     store: &Arc<MemoryStore>,
     clock: &Arc<VirtualClock>,
     entropy: &Arc<SeededEntropy>,
     engine: Arc<dyn Engine>,
-    mode: HarnessMode,
-    worker: &str,
-) -> Tenant {
+    endpoints: &FakeEndpoints,
+) -> TenantPorts {
+    TenantPorts {
+        store: store.handle(),
+        clock: clock.clone(),
+        entropy: entropy.clone(),
+        engine,
+        actions: Arc::new(endpoints.clone()),
+        schemas: Arc::new(NumberSchemas),
+        workspaces: None,
+    }
+}
+
+async fn start(ports: TenantPorts, mode: HarnessMode, worker: &str) -> Tenant {
     let mut config = TenantConfig::new(WorkerId::from(worker));
     config.arbiters = 0;
     config.harness = mode;
-    let ports = TenantPorts { store: store.handle(), clock: clock.clone(), entropy: entropy.clone(), engine };
     Tenant::start(config, ports).await.unwrap()
 }
 

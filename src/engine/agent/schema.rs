@@ -2,6 +2,7 @@
 
 use jsonschema::Validator;
 use nylorun_actors::model::Json;
+use nylorun_actors::ports::Schemas;
 use serde_json::json;
 
 /// A schema, compiled once.
@@ -92,6 +93,19 @@ fn path_of(value: &Json, pointer: &str) -> Vec<Json> {
         }
     }
     path
+}
+
+/// Checks of Actions' outputs: compiled for each, since an Action is checked once.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outputs;
+
+impl Schemas for Outputs {
+    fn check(&self, schema: &Json, value: &Json) -> Result<(), String> {
+        Schema::compile(schema).check(value).map_err(|refusal| match refusal {
+            Refusal::Invalid(issues) => issues.message,
+            Refusal::Unusable(message) => format!("the output schema cannot be evaluated: {message}"),
+        })
+    }
 }
 
 #[cfg(test)]

@@ -5,9 +5,12 @@
 //!
 //! Every implementation runs the same contract (`testing::contract`).
 
+mod actions;
+mod keys;
 mod reads;
 mod rows;
 mod tx;
+mod workspaces;
 
 use std::sync::Arc;
 
@@ -17,12 +20,15 @@ use crate::limits::{READ_QUEUE, WRITE_QUEUE};
 use crate::model::event::EventKind;
 use crate::model::ids::SessionId;
 
+pub use self::actions::{ActionReads, ActionRow, ActionTx, AgentLoad, EndpointRow};
+pub use self::keys::{KeyReads, KeyState, KeyTx, SigningKeyRow};
 pub use self::reads::Reads;
 pub use self::rows::{
     AuditRow, CommandRow, Counts, CredentialRow, DefinitionRow, EffectRow, FoldSnapshotRow, IdempotencyRow,
     Page, PrincipalRow, RecordRow, TenantRow, UsageRow, WakeRow,
 };
 pub use self::tx::Tx;
+pub use self::workspaces::{WorkspaceReads, WorkspaceTx};
 
 /// Why the store could not do what it was asked. Nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

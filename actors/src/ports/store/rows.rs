@@ -251,4 +251,6 @@ pub struct Counts {
     pub definitions: i64,
     /// Wakes given up for an operator.
     pub parked_wakes: i64,
+    /// Actions whose deliveries were given up for an operator.
+    pub parked_actions: i64,
 }

@@ -9,23 +9,29 @@
 // These are tests: they may panic, and each name is the fact that it holds.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod actions;
 mod effects;
+mod keys;
 mod record;
 mod samples;
 mod sessions;
 mod tenant;
 mod transactions;
+mod workspaces;
 
 use std::sync::Arc;
 
 use super::ManualClock;
 use crate::ports::store::{Reads, StoreHandle, StoreResult, Tx};
 
+pub use actions::*;
 pub use effects::*;
+pub use keys::*;
 pub use record::*;
 pub use sessions::*;
 pub use tenant::*;
 pub use transactions::*;
+pub use workspaces::*;
 
 /// A store under test.
 pub trait Subject {
@@ -132,6 +138,18 @@ macro_rules! store_contract {
             usage_is_a_ledger
             definitions_and_manifests_are_kept
             commands_are_recorded_once_per_session_and_key
+            workspaces_are_written_replaced_listed_and_deleted
+            actions_come_back_as_written_and_change_what_may_change
+            an_action_needs_its_session_and_is_written_once
+            due_actions_take_turns_between_sessions
+            an_agents_load_counts_its_open_actions
+            deliveries_past_their_deadline_are_found
+            revived_actions_are_due_at_once
+            busy_agents_deliver_or_have_an_endpoint
+            endpoints_are_replaced_listed_and_deleted
+            actions_go_with_their_session
+            signing_keys_come_back_as_written_and_change_state_alone
+            one_signing_key_has_each_living_state
         }
     };
     (@tests $make:expr => $($name:ident)*) => {

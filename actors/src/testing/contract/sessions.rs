@@ -442,6 +442,7 @@ pub async fn counts_count(s: &mut dyn Subject) {
         uncertain_effects: 1,
         definitions: 2,
         parked_wakes: 1,
+        parked_actions: 0,
     };
     assert_eq!(both(s, |r| r.counts()).await, expected);
 }

@@ -6,9 +6,10 @@ use crate::model::Micros;
 use crate::model::ids::{AgentId, EffectId, SessionId};
 use crate::model::json::JsonText;
 use crate::model::session::{SessionDoc, SessionHead, SessionPin};
+use crate::model::workspace::WorkspaceRecord;
 use crate::ports::store::{
-    AuditRow, CommandRow, CredentialRow, DefinitionRow, EffectRow, FoldSnapshotRow, IdempotencyRow,
-    PrincipalRow, RecordRow, UsageRow, WakeRow,
+    ActionRow, AuditRow, CommandRow, CredentialRow, DefinitionRow, EffectRow, EndpointRow, FoldSnapshotRow,
+    IdempotencyRow, PrincipalRow, RecordRow, SigningKeyRow, UsageRow, WakeRow,
 };
 
 /// One session's three rows.
@@ -26,6 +27,7 @@ pub(super) struct Data {
     pub updated_at: Micros,
     pub generation: i64,
     pub next_wake: u64,
+    pub next_action: u64,
     pub tables: Tables,
 }
 
@@ -43,9 +45,14 @@ pub(super) struct Tables {
     pub settings: BTreeMap<String, String>,
     pub principals: BTreeMap<String, PrincipalRow>,
     pub credentials: BTreeMap<(String, String), CredentialRow>,
+    pub signing_keys: BTreeMap<String, SigningKeyRow>,
     pub idempotency: BTreeMap<String, IdempotencyRow>,
     pub audit: BTreeMap<String, AuditRow>,
     pub usage: BTreeMap<String, UsageRow>,
+    pub workspaces: BTreeMap<String, WorkspaceRecord>,
+    /// With the order of their creation.
+    pub actions: BTreeMap<EffectId, (u64, ActionRow)>,
+    pub endpoints: BTreeMap<AgentId, EndpointRow>,
 }
 
 /// One step back.
@@ -62,6 +69,7 @@ impl Data {
             updated_at: now,
             generation: 0,
             next_wake: 0,
+            next_action: 0,
             tables: Tables::default(),
         }
     }

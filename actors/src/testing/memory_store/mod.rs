@@ -4,8 +4,11 @@
 //! submitted from inside another one's listener or answer runs right after it, on the same thread. Rollback plays an
 //! undo log backwards. The data outlives the store: [`MemoryStore::reopen`] is what a restarted process finds.
 
+mod actions;
 mod data;
+mod keys;
 mod tx;
+mod workspaces;
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -4,7 +4,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use super::data::{Data, SessionRows, Table, Undo};
+use super::data::{Data, SessionRows, Table, Tables, Undo};
 use crate::model::Micros;
 use crate::model::effect::{EffectKind, EffectStatus};
 use crate::model::event::{Envelope, EventKind};
@@ -40,7 +40,7 @@ impl Env {
 
 pub(super) struct MemoryTx<'a> {
     env: &'a Env,
-    data: &'a mut Data,
+    pub(super) data: &'a mut Data,
     undo: Vec<Undo>,
     events: Vec<Committed>,
 }
@@ -68,7 +68,11 @@ impl<'a> MemoryTx<'a> {
         }
     }
 
-    fn set<K, V>(&mut self, table: Table<K, V>, key: K, value: Option<V>)
+    pub(super) fn tables(&self) -> &Tables {
+        &self.data.tables
+    }
+
+    pub(super) fn set<K, V>(&mut self, table: Table<K, V>, key: K, value: Option<V>)
     where
         K: Ord + Clone + 'static,
         V: 'static,
@@ -77,7 +81,7 @@ impl<'a> MemoryTx<'a> {
         self.undo.push(undo);
     }
 
-    fn insert<K, V>(&mut self, table: Table<K, V>, key: K, value: V) -> StoreResult<()>
+    pub(super) fn insert<K, V>(&mut self, table: Table<K, V>, key: K, value: V) -> StoreResult<()>
     where
         K: Ord + Clone + std::fmt::Debug + 'static,
         V: 'static,
@@ -169,6 +173,9 @@ impl Reads for MemoryTx<'_> {
             uncertain_effects: effects(EffectStatus::Uncertain),
             definitions: count(t.definitions.len()),
             parked_wakes: count(t.wakes.values().filter(|w| w.parked_at.is_some()).count()),
+            parked_actions: count(
+                t.actions.values().filter(|(_, a)| a.status.is_open() && a.parked_at.is_some()).count(),
+            ),
         })
     }
 
@@ -387,6 +394,7 @@ impl Tx for MemoryTx<'_> {
         self.remove_where(|t| &mut t.effects, |_, row| row.session_id == *id);
         self.remove_where(|t| &mut t.folds, |(session, _), _| session == id);
         self.remove_where(|t| &mut t.wakes, |_, row| row.session_id == *id);
+        self.remove_where(|t| &mut t.actions, |_, (_, row)| row.session_id == *id);
         Ok(())
     }
 
@@ -581,6 +589,7 @@ impl Tx for MemoryTx<'_> {
         t.events.clear();
         t.folds.clear();
         t.wakes.clear();
+        t.actions.clear();
         self.data.generation += 1;
         self.data.updated_at = self.env.now();
         Ok(())
