@@ -194,7 +194,9 @@ impl Rig for WebSocket {
         let path = self.core.home().join("nylorun.db");
         let mut db = SqliteConnection::establish(path.to_str().unwrap()).unwrap();
         let lines: Vec<EffectLine> =
-            diesel::sql_query("SELECT kind, attempts FROM effects").load(&mut db).unwrap();
+            diesel::sql_query("SELECT kind, attempts FROM effects WHERE kind <> 'delegation'")
+                .load(&mut db)
+                .unwrap();
         let kind = |kind: &str| if kind == "tool" { "tool" } else { "model" };
         let mut all: Vec<_> =
             lines.iter().map(|line| (kind(&line.kind), u32::try_from(line.attempts).unwrap())).collect();

@@ -43,7 +43,7 @@ pub trait Rig: Sized {
     async fn status(&self, session: &str) -> String;
     /// The served events.
     async fn events(&self, session: &str) -> Vec<Value>;
-    /// Kind and number of hand-overs of every effect, in order.
+    /// Kind and number of hand-overs of every model and tool effect, in order.
     async fn attempts(&self) -> Vec<(&'static str, u32)>;
     /// Whether an effect of this kind is in flight.
     async fn in_flight(&self, session: &str, kind: &str) -> bool;
