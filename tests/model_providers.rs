@@ -85,6 +85,7 @@ fn context() -> Context {
         session_id: "session-1".into(),
         turn_id: "t".into(),
         agent_id: "a".into(),
+        child_id: None,
         invocation_id: "invocation-1".into(),
         abort: signal,
         preview: Some(Rc::new(move |preview| sink.borrow_mut().push(preview))),

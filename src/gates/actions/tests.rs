@@ -102,7 +102,7 @@ async fn loopback_in_a_container_is_its_host_and_keeps_its_name() {
         assert_eq!(name, "host.docker.internal");
         Box::pin(async { Ok(vec!["127.0.0.1".parse().unwrap()]) })
     };
-    let transport = HttpTransport::with_lookup(policy, World::new().keys, Arc::new(lookup));
+    let transport = HttpTransport::over(policy, World::new().keys, Arc::new(lookup));
     let peer = Peer::answering("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
     let port = peer.address.port();
     for host in ["127.0.0.1", "localhost", "[::1]"] {

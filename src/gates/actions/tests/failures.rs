@@ -10,7 +10,7 @@ use super::*;
 type Found = BoxFuture<'static, std::io::Result<Vec<IpAddr>>>;
 
 fn named(policy: OutboundPolicy, lookup: impl Fn(String) -> Found + Send + Sync + 'static) -> HttpTransport {
-    HttpTransport::with_lookup(policy, World::new().keys, Arc::new(lookup))
+    HttpTransport::over(policy, World::new().keys, Arc::new(lookup))
 }
 
 #[tokio::test]
