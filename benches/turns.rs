@@ -52,6 +52,7 @@ async fn run(sessions: usize, seconds: usize, behind: usize) {
         engine: Arc::new(AgentEngine::new(engine)),
         actions: Arc::new(NoTransport),
         schemas: Arc::new(Outputs),
+        workspaces: None,
     };
     let tenant = Tenant::start(TenantConfig::new(WorkerId::from("bench")), ports).await.expect("a tenant");
     tenant.put_agent(agent()).await.expect("an agent");

@@ -17,6 +17,7 @@ use crate::harness::channel::REQUESTS;
 use crate::harness::lease::{HELLO_WAIT, LEASE_RETRY, LOST_GRACE, STOP_GRACE};
 use crate::harness::settings::{MAX_RUNS, MOST_RUNS};
 use crate::harness::socket::{HANDSHAKE_WAIT, LASTED, RETRY_FIRST_MS, RETRY_LONGEST_MS};
+use crate::harness::workspaces::SERVED;
 use crate::harness::{OUTBOX_FRAMES, OUTBOX_REFUSALS};
 use crate::harness_api::limits::LIMITS as HARNESS_API;
 use crate::host::serve::{REQUEST_GRACE_SECONDS, RETRY_FIRST, RETRY_LONGEST};
@@ -290,6 +291,13 @@ fn harness() -> Vec<Row> {
             OUTBOX_REFUSALS.to_string(),
             "harness/outbox",
             "the connection is closed",
+            "fixed",
+        ),
+        row(
+            "requests of core about workspaces that one harness serves at once",
+            SERVED.to_string(),
+            "harness/workspaces",
+            "a further one is answered `unavailable`",
             "fixed",
         ),
         row("an output larger than a frame", "64 MiB", "harness/run", "the turn fails and says so", "fixed"),

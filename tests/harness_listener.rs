@@ -20,5 +20,7 @@ mod runs;
 mod sockets;
 #[path = "harness_listener/upgrade.rs"]
 mod upgrade;
+#[path = "harness_listener/workspaces.rs"]
+mod workspaces;
 #[path = "harness_listener/world.rs"]
 mod world;

@@ -3,6 +3,8 @@
 // Helpers of a test may stop at the first surprise too.
 #![allow(clippy::unwrap_used)]
 
+#[path = "http_api/actions.rs"]
+mod actions;
 #[path = "http_api/events.rs"]
 mod events;
 #[path = "http_api/log.rs"]
@@ -17,6 +19,8 @@ mod operator;
 mod pipeline;
 #[path = "http_api/resources.rs"]
 mod resources;
+#[path = "http_api/sandbox.rs"]
+mod sandbox;
 #[path = "http_api/signing_keys.rs"]
 mod signing_keys;
 #[path = "http_api/support.rs"]

@@ -27,3 +27,4 @@ pub mod sweeper;
 pub mod tenant;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod workspaces;

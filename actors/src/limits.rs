@@ -57,6 +57,27 @@ limits! {
     /// Sessions whose last harness is remembered.
     AFFINITIES: usize = 100_000, "sessions whose last harness is remembered", "100,000",
         "supervisor/broker", "all are forgotten; the next run of each goes to the oldest lease", "fixed";
+    /// Requests of core that one harness has not answered yet.
+    HARNESS_ASKED: usize = 256, "requests about workspaces that one harness has not answered", "256",
+        "harness/asked", "a further one is refused with 503", "fixed";
+    /// Time a harness has to answer for a tool or a file, ms.
+    WORKSPACE_ANSWER_MS: u64 = 900_000, "time a harness has for one tool call of a route, those before it in its workspace included", "900 s",
+        "harness/asked", "the harness is told to stop and the caller gets 503", "fixed";
+    /// Time a harness has to answer a sweep or a removal, ms.
+    WORKSPACE_SWEEP_MS: u64 = 60_000, "time a harness has for a sweep or a removal of workspaces", "60 s",
+        "harness/asked", "the next sweep tries again", "fixed";
+    /// Time a harness has to say what it serves workspaces with, ms.
+    WORKSPACE_REPORT_MS: u64 = 2_000, "time a harness has to report its sandbox backend", "2 s",
+        "harness/asked", "the status shows none", "fixed";
+    /// Workspaces whose harness is remembered.
+    WORKSPACE_PLACES: usize = 100_000, "workspaces whose harness is remembered", "100,000",
+        "supervisor/places", "all are forgotten and looked for again when needed", "fixed";
+    /// Time that the harness with a workspace may be away before another opens it anew, ms.
+    WORKSPACE_AWAIT_MS: u64 = 30_000, "absence of the harness that has a workspace", "30 s",
+        "supervisor/places", "calls are refused with 503 until then; afterwards another harness opens the workspace, empty", "fixed";
+    /// Milliseconds between two sweeps of workspaces.
+    WORKSPACE_SWEEP_EVERY_MS: u64 = 60_000, "pause between two sweeps of workspaces", "60 s",
+        "sweeper", "idle ones stop, those without an owner are removed", "fixed";
     /// Messages waiting for the TenantSupervisor.
     SUPERVISOR_MAILBOX: usize = 1024, "messages waiting for the TenantSupervisor", "1024",
         "supervisor", "senders wait", "fixed";

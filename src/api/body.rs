@@ -7,7 +7,7 @@ use actix_web::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, TRANSFER_
 use actix_web::web::{Bytes, BytesMut, Payload};
 use futures_util::StreamExt as _;
 use nylorun_actors::model::json::{Json, JsonMap, parse};
-use nylorun_actors::model::shape::Shape;
+use nylorun_actors::model::shape::{OBJECT, Shape};
 
 use super::limits::{BODY_BYTES, BODY_IDLE};
 use super::rejection::{Code, Rejection};
@@ -68,9 +68,12 @@ fn too_large() -> Rejection {
 /// # Errors
 /// 413, or 400 when it is missing or not JSON.
 pub(super) async fn json(request: &HttpRequest, payload: Payload) -> Result<Json, Rejection> {
-    let bytes = read(request, payload).await?;
+    parsed(&read(request, payload).await?)
+}
+
+fn parsed(bytes: &[u8]) -> Result<Json, Rejection> {
     // The parser's own words could repeat a part of the body.
-    parse(&bytes).map_err(|error| {
+    parse(bytes).map_err(|error| {
         Rejection::bad(format!("The body is not JSON (line {}, column {})", error.line(), error.column()))
     })
 }
@@ -89,6 +92,21 @@ pub(super) async fn object(
     match body {
         Json::Object(map) if issues.is_empty() => Ok(map),
         _ => Err(Rejection::issues(&issues)),
+    }
+}
+
+/// The body as an object of any shape; an absent one is empty.
+///
+/// # Errors
+/// 413; 400 when it is not JSON or no object.
+pub(super) async fn object_or_nothing(request: &HttpRequest, payload: Payload) -> Result<JsonMap, Rejection> {
+    let bytes = read(request, payload).await?;
+    if bytes.is_empty() {
+        return Ok(JsonMap::new());
+    }
+    match parsed(&bytes)? {
+        Json::Object(map) => Ok(map),
+        other => Err(Rejection::issues(&OBJECT.check(&other))),
     }
 }
 

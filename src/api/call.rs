@@ -57,6 +57,13 @@ impl Call {
         Ok((head, body))
     }
 
+    /// The body as an object; without a body an empty one.
+    pub async fn object_or_nothing(self) -> Result<(CallHead, JsonMap), Rejection> {
+        let (head, request, payload) = self.split();
+        let body = body::object_or_nothing(&request, payload).await?;
+        Ok((head, body))
+    }
+
     fn split(self) -> (CallHead, HttpRequest, Payload) {
         let head = CallHead { open: self.open, caller: self.caller, params: self.params };
         (head, self.request, self.payload)

@@ -6,7 +6,8 @@
 //! auth, caller, key_cache, throttle      who calls and what they may do       rejection  refusals on the wire
 //! body, page, path, headers, answer      reading requests, writing answers    shapes     bodies and answers, declared
 //! openapi    the documents, made of routes and shapes                          request_log
-//! health me agents sessions commands items events tenant seed models signing_keys admin keys fixture    the handlers
+//! client_gone whether a request's client still waits
+//! health me agents sessions sandbox commands items events tenant seed models signing_keys admin keys fixture  handlers
 //! ```
 //!
 //! The host makes one [`ApiState`], one [`Listener`] for each socket it has bound, and gives each server
@@ -20,6 +21,7 @@ mod auth;
 mod body;
 mod call;
 mod caller;
+mod client_gone;
 mod commands;
 mod effects;
 mod endpoints;
@@ -41,6 +43,7 @@ mod protocol;
 mod rejection;
 mod request_log;
 mod routes;
+mod sandbox;
 mod seed;
 mod sessions;
 mod shapes;
@@ -53,6 +56,7 @@ mod throttle;
 use actix_web::web::{Data, ServiceConfig, scope, to};
 use tracing_actix_web::TracingLogger;
 
+pub use client_gone::note_socket;
 pub use openapi::{operator_document, tenant_document};
 pub use protocol::{FEATURES, MAX as PROTOCOL_MAX, MIN as PROTOCOL_MIN};
 pub use rejection::Code as ErrorCode;

@@ -2,7 +2,7 @@
 //! OpenAPI documents and the route tests follow.
 
 use nylorun_actors::model::command::COMMAND;
-use nylorun_actors::model::shape::Shape;
+use nylorun_actors::model::shape::{OBJECT, Shape};
 
 use super::call::{Call, OperatorCall, Work};
 use super::caller::{Gate, Scope};
@@ -10,7 +10,7 @@ use super::path::Path;
 use super::state::ApiState;
 use super::{
     actions, admin, agents, commands, effects, endpoints, events, fixture, health, items, keys, me, models,
-    openapi, seed, sessions, shapes, signing_keys, tenant,
+    openapi, sandbox, seed, sessions, shapes, signing_keys, tenant,
 };
 
 /// A credential, as the documents name it.
@@ -210,6 +210,9 @@ pub(super) static ROUTES: &[Route] = &[
         "heartbeatAction", "A background delivery lives on for one more lease", query &[], body None, ok Content::Json(&shapes::HEARTBEAT)),
     row!("POST" "/v1/actions/{actionId}/result", D, Gate::Never, tenant!(actions::result),
         "postActionResult", "A background delivery's outcome", query &[], body Some(&shapes::OUTCOME), ok Content::Json(&shapes::ACTION_RECEIPT)),
+    row!("POST" "/v1/sessions/{sessionId}/sandbox/{tool}", A, Gate::Never, tenant!(sandbox::tool),
+        "runSandboxTool", "Runs one of bash, read, write, edit, grep and glob in a session's sandbox, between its turns",
+        query &[], body Some(&OBJECT), ok Content::Json(&shapes::TOOL_OUTCOME)),
     row!("GET" "/v1/tenant", AS, SETTINGS, tenant!(tenant::status),
         "tenantStatus", "The Tenant's status", query &[], body None, ok Content::Json(&shapes::TENANT)),
     row!("PUT" "/v1/tenant/config/seed", A, Gate::Never, tenant!(seed::put),

@@ -248,6 +248,11 @@ static UNCERTAIN: Shape = Shape::Object(&[
     must("kind", &FILLED),
     must("error", &ANY),
 ]);
+static COMPLETED: Shape = Shape::Object(&[must("kind", &Shape::Enum(&["completed"])), must("output", &ANY)]);
+static FAILED: Shape =
+    Shape::Object(&[must("kind", &Shape::Enum(&["failed"])), must("code", &FILLED), must("message", &TEXT)]);
+/// What a sandbox tool came to.
+pub static TOOL_OUTCOME: Shape = Shape::Union(&[&COMPLETED, &FAILED]);
 /// A session.
 pub static SESSION: Shape = Shape::Object(&[
     must("id", &FILLED),

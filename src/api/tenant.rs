@@ -15,6 +15,7 @@ use super::health::store_health;
 pub(super) async fn status(call: Call) -> Answer {
     let tenant = call.tenant();
     let figures = tenant.figures().await?;
+    let backend = tenant.workspaces().report().await.backend;
     let read = tenant.store().read(|reads| {
         let model = models::view(reads)?;
         let fixture = settings::fixture_model(reads)?;
@@ -51,7 +52,7 @@ pub(super) async fn status(call: Call) -> Answer {
             "pendingActions": figures.counts.pending_effects,
             "uncertainEffects": figures.counts.uncertain_effects,
         },
-        "sandbox": {"backend": null, "retained": 0},
+        "sandbox": {"backend": backend, "retained": figures.workspaces},
         "harness": harness(&figures),
     });
     // Ours, and there only when there is something to tell (DESIGN.md, section 9).

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use nylorun_actors::harness::frame::{BadFrame, Frame};
-use nylorun_actors::harness::methods::{Cancel, ResolvedEffect};
+use nylorun_actors::harness::methods::{self, Cancel, ResolvedEffect};
 use nylorun_actors::limits::{HARNESS_FRAME_BYTES, HARNESS_REQUESTS};
 use nylorun_actors::model::Json;
 use nylorun_actors::model::json::encode;
@@ -64,6 +64,19 @@ impl Params {
     }
 }
 
+/// Who answers core's requests.
+pub trait Serve {
+    /// A request of core; it is answered with [`Channel::answer`].
+    ///
+    /// # Errors
+    /// Why it is refused at once.
+    fn request(&self, id: u64, method: &str, params: Json) -> Result<(), ApiError>;
+    /// Core gave a request up; one that is unknown was answered.
+    fn abort(&self, id: u64);
+    /// The channel is closed.
+    fn closed(&self);
+}
+
 type Answer = Result<Json, ApiError>;
 type Then = Box<dyn FnOnce(Answer)>;
 
@@ -75,6 +88,7 @@ struct Inner {
     last: Cell<u64>,
     pending: RefCell<BTreeMap<u64, Then>>,
     told: Box<dyn Fn(Told)>,
+    serves: RefCell<Option<Rc<dyn Serve>>>,
     outbox: Outbox,
     /// How many more requests may be in flight; leases apart.
     requests: Semaphore,
@@ -89,10 +103,33 @@ impl Channel {
             last: Cell::new(0),
             pending: RefCell::default(),
             told: Box::new(told),
+            serves: RefCell::default(),
             outbox: Outbox::new(),
             requests: Semaphore::new(REQUESTS),
             closed: watch::channel(None).0,
         }))
+    }
+
+    /// From now on core's requests go to `serves`; without, they are refused.
+    pub fn serve(&self, serves: Rc<dyn Serve>) {
+        if !self.is_closed() {
+            *self.0.serves.borrow_mut() = Some(serves);
+        }
+    }
+
+    /// Answers a request of core with the text of its result. It waits for room, like a request.
+    pub async fn answer(&self, id: u64, answer: Result<String, ApiError>) {
+        let text = match answer {
+            Ok(result) if result.len() + FRAME_AROUND > HARNESS_FRAME_BYTES => {
+                let message = format!("the result has {} bytes, more than a frame may have", result.len());
+                Frame::failure(id, &ApiError::new(ApiCode::Internal, message))
+            }
+            Ok(result) => format!(r#"{{"t":"res","id":{id},"ok":true,"r":{result}}}"#),
+            Err(error) => Frame::failure(id, &error),
+        };
+        if let Some(room) = self.0.outbox.room().await {
+            self.0.outbox.push(text, room);
+        }
     }
 
     /// Makes a request. Dropping the future before it is answered tells core that nobody waits any more.
@@ -122,7 +159,7 @@ impl Channel {
         let asked = Asked { channel: self, id };
         let result = answer.await.unwrap_or_else(|_| Err(closed()));
         std::mem::forget(asked);
-        read_result(result?)
+        methods::result(result?)
     }
 
     /// Makes a request whose answer is handed to `then` before any later frame is looked at: a `cancel` may follow the
@@ -183,15 +220,30 @@ impl Channel {
                 }
                 Ok(())
             }
-            Ok(Frame::Request { id, method, params }) => self.refuse(id, &refusal(&method, &params)),
-            // Refusals are answered at once, so there is nothing to abort.
-            Ok(Frame::Abort { .. } | Frame::Ping) => Ok(()),
+            Ok(Frame::Request { id, method, params }) => {
+                let refused = match self.server() {
+                    Some(server) => server.request(id, &method, params).err(),
+                    None => Some(refusal(&method, &params)),
+                };
+                refused.map_or(Ok(()), |error| self.refuse(id, &error))
+            }
+            Ok(Frame::Abort { id }) => {
+                if let Some(server) = self.server() {
+                    server.abort(id);
+                }
+                Ok(())
+            }
+            Ok(Frame::Ping) => Ok(()),
             Err(BadFrame::Request { id, message }) => {
                 self.refuse(id, &ApiError::new(ApiCode::Invalid, message))
             }
             Err(BadFrame::NotJson) => self.fatal(1007, "Harness API frames are JSON text"),
             Err(BadFrame::Other { message }) => self.fatal(1008, &format!("invalid frame: {message}")),
         }
+    }
+
+    fn server(&self) -> Option<Rc<dyn Serve>> {
+        self.0.serves.borrow().clone()
     }
 
     fn refuse(&self, id: u64, error: &ApiError) -> Result<(), Fatal> {
@@ -226,6 +278,11 @@ impl Channel {
             let pending = std::mem::take(&mut *self.0.pending.borrow_mut());
             for then in pending.into_values() {
                 then(Err(closed()));
+            }
+            // It holds this channel: taken out, so that neither keeps the other.
+            let server = self.0.serves.borrow_mut().take();
+            if let Some(server) = server {
+                server.closed();
             }
         }
     }
@@ -271,13 +328,7 @@ fn closed() -> ApiError {
     ApiError::new(ApiCode::Unavailable, "the connection to core is closed")
 }
 
-/// Reads a result into its closed shape.
-pub(super) fn read_result<R: DeserializeOwned>(result: Json) -> Result<R, ApiError> {
-    serde_json::from_value(result)
-        .map_err(|error| ApiError::new(ApiCode::Invalid, format!("invalid result: {error}")))
-}
-
-/// This harness declares no workspaces, so a core that asks for one anyway has none.
+/// A harness without workspaces declares none, so a core that asks for one anyway has none.
 fn refusal(method: &str, params: &Json) -> ApiError {
     const WORKSPACE: [&str; 6] = ["exec", "read", "write", "report", "sweep", "remove"];
     let known = method.strip_prefix("workspace.").is_some_and(|name| WORKSPACE.contains(&name));

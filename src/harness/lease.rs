@@ -3,20 +3,22 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nylorun_actors::harness::methods::{Cancel, Capabilities, Hello, Leased, ReleaseReason, Welcome};
-use nylorun_actors::model::ids::RunId;
+use nylorun_actors::harness::methods::{self, Cancel, Capabilities, Hello, Leased, ReleaseReason, Welcome};
+use nylorun_actors::model::Json;
+use nylorun_actors::model::ids::{RunId, TenantId};
 use nylorun_actors::model::turn::{Abort, AbortKind};
 use nylorun_actors::ports::Engine;
 use nylorun_actors::ports::engine::{ApiCode, ApiError};
 use serde_json::json;
 use tokio::sync::{Notify, oneshot, watch};
 
-use super::channel::{Channel, Params, Told, read_result};
+use super::channel::{Channel, Params, Serve, Told};
 use super::run::{self, Held};
+use super::workspaces::{self, OfTenant, Server, WorkspaceHost};
 
 /// Pause before a lease is asked for again after one failed.
 pub(crate) const LEASE_RETRY: Duration = Duration::from_millis(100);
@@ -39,6 +41,9 @@ pub struct Harness(Rc<Shared>);
 
 struct Shared {
     engine: Arc<dyn Engine>,
+    host: Option<Arc<dyn WorkspaceHost>>,
+    /// The workspaces of the Tenant of the latest connection.
+    workspaces: RefCell<Option<OfTenant>>,
     most: usize,
     running: Cell<usize>,
     /// A run has ended.
@@ -49,9 +54,20 @@ struct Shared {
 impl Harness {
     /// A harness that takes at most `max_runs` runs at once.
     pub fn new(engine: Arc<dyn Engine>, max_runs: usize) -> Self {
+        Self::with_workspaces(engine, max_runs, None)
+    }
+
+    /// A harness that serves the workspaces of a host, too.
+    pub fn with_workspaces(
+        engine: Arc<dyn Engine>,
+        max_runs: usize,
+        host: Option<Arc<dyn WorkspaceHost>>,
+    ) -> Self {
         let stopping = watch::channel(false).0;
         Self(Rc::new(Shared {
             engine,
+            host,
+            workspaces: RefCell::default(),
             most: max_runs.max(1),
             running: Cell::new(0),
             ended: Notify::new(),
@@ -64,7 +80,13 @@ impl Harness {
     pub fn connect(&self) -> Connection {
         let runs = Rc::new(Runs { shared: Rc::clone(&self.0), held: RefCell::default() });
         let told = Rc::clone(&runs);
-        Connection { channel: Channel::new(move |message| told.told(message)), runs }
+        let channel = Channel::new(move |message| told.told(message));
+        let declared = workspaces::declared(self.0.host.as_ref());
+        let server = declared.is_some().then(|| Server::new(channel.clone()));
+        if let Some(server) = &server {
+            channel.serve(Rc::clone(server) as Rc<dyn Serve>);
+        }
+        Connection { channel, runs, declared, server: server.as_ref().map(Rc::downgrade) }
     }
 
     /// No new runs; those there are get told `shutdown`. [`Connection::serve`] ends when they have ended.
@@ -83,6 +105,14 @@ impl Harness {
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         *self.0.stopping.borrow()
+    }
+
+    /// Stops every workspace. After the last connection.
+    pub async fn close_workspaces(&self) {
+        let workspaces = self.0.workspaces.borrow_mut().take();
+        if let Some(workspaces) = workspaces {
+            workspaces.manager.close().await;
+        }
     }
 
     /// Runs in progress, those of lost connections too.
@@ -171,6 +201,10 @@ impl Runs {
 pub struct Connection {
     channel: Channel,
     runs: Rc<Runs>,
+    /// What hello says of workspaces.
+    declared: Option<Json>,
+    /// Kept by the channel until it closes.
+    server: Option<Weak<Server>>,
 }
 
 impl Connection {
@@ -241,7 +275,7 @@ impl Connection {
             api: 1,
             name: "nylorun".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            capabilities: Capabilities::default(),
+            capabilities: Capabilities { workspace: self.declared.clone() },
         };
         let greeting = self.channel.request::<_, Welcome>("hello", &hello);
         let welcome = match tokio::time::timeout(HELLO_WAIT, greeting).await {
@@ -251,6 +285,7 @@ impl Connection {
             Err(_) => return not_ours("core did not answer hello"),
         };
         tracing::info!(tenant = welcome.tenant_id, "connected");
+        self.open_workspaces(&welcome);
         let every = Duration::from_millis(welcome.renew_every_ms).max(RENEW_AT_LEAST);
         loop {
             self.runs.room().await;
@@ -261,13 +296,33 @@ impl Connection {
         }
     }
 
+    /// The Tenant is known: its workspaces are served, those of an earlier connection too.
+    fn open_workspaces(&self, welcome: &Welcome) {
+        let (Some(host), Some(server)) =
+            (&self.runs.shared.host, self.server.as_ref().and_then(Weak::upgrade))
+        else {
+            return;
+        };
+        let tenant = TenantId::from(welcome.tenant_id.as_str());
+        let mut kept = self.runs.shared.workspaces.borrow_mut();
+        let workspaces = match kept.take().filter(|kept| kept.tenant == tenant) {
+            Some(kept) => kept,
+            None => {
+                let manager = host.open(&tenant, welcome.sandbox.backend.as_deref());
+                OfTenant { tenant, manager }
+            }
+        };
+        *kept = Some(workspaces.clone());
+        server.greeted(workspaces);
+    }
+
     /// Parks one lease and waits for its run.
     async fn lease(&self, renew_every: Duration) -> Result<(), ApiError> {
         let (taken, answered) = oneshot::channel();
         let (runs, channel) = (Rc::clone(&self.runs), self.channel.clone());
         // The run stands before a later frame is looked at: core may cancel it at once.
         let then = move |answer: Result<_, ApiError>| {
-            let leased = answer.and_then(read_result::<Leased>);
+            let leased = answer.and_then(methods::result::<Leased>);
             let told = match leased {
                 Ok(leased) => {
                     take(&runs, &channel, renew_every, leased);

@@ -6,6 +6,7 @@
 //! | [`channel`], `outbox` | the frame channel: requests in flight, answers, messages from core |
 //! | [`lease`] | a connection's life: hello, leases, what ends with it |
 //! | `run`, `link` | one run: engine, renewals, output; how the engine speaks over the channel |
+//! | [`workspaces`] | core's requests about workspaces, and what is claimed while they are served |
 //! | [`socket`] | the WebSocket below a channel, refusals, the pause before the next attempt |
 //! | [`settings`], `kit`, `health` | settings; which models are asked; the health port |
 //! | this file | the process: connect again and again until told to stop |
@@ -19,6 +20,7 @@ mod outbox;
 mod run;
 pub mod settings;
 pub mod socket;
+pub mod workspaces;
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -90,6 +92,7 @@ async fn serve(harness: Harness, settings: HarnessSettings, health: Health, out:
             return Ok(if name == "SIGINT" { exit::INTERRUPTED } else { exit::TERMINATED });
         }
     }
+    harness.close_workspaces().await;
     listener.stop(false).await;
     Ok(exit::OK)
 }

@@ -186,6 +186,7 @@ impl Opener {
             engine: Arc::new(engine),
             actions: Arc::new(NoTransport),
             schemas: Arc::new(Outputs),
+            workspaces: None,
         };
         Tenant::start(tenant_config(&self.settings), ports).await.map_err(store_failure)
     }

@@ -18,7 +18,7 @@ use super::listen::{Bound, ListenError, bind};
 use super::lock::HomeLock;
 use super::open::{OpenFailure, Opened, Opener};
 use super::settings::Settings;
-use crate::api::{ApiState, HostFacts, HostNames, Listener, ListenerKind};
+use crate::api::{ApiState, HostFacts, HostNames, Listener, ListenerKind, note_socket};
 use crate::cli::client::Client;
 use crate::cli::fault::{Fault, exit};
 use crate::cli::out::Out;
@@ -247,6 +247,7 @@ impl Host {
         let server = HttpServer::new(move || App::new().configure(crate::api::configure(listener.clone())))
             .disable_signals()
             .shutdown_timeout(REQUEST_GRACE_SECONDS)
+            .on_connect(note_socket)
             .keep_alive(KEEP_ALIVE)
             .listen(bound.socket)
             .map_err(|error| Fault::new(exit::FAILED, "listen", error.to_string()))?

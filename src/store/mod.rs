@@ -16,6 +16,7 @@ mod reader;
 mod reads;
 mod rows;
 mod schema;
+mod workspaces;
 mod writer;
 mod writes;
 

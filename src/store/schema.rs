@@ -239,6 +239,19 @@ diesel::table! {
 }
 
 diesel::table! {
+    workspaces (key) {
+        key -> Text,
+        session_id -> Text,
+        sandbox_id -> Nullable<Text>,
+        backend -> Text,
+        image -> Text,
+        state -> Text,
+        created_at -> Text,
+        updated_at -> Text,
+    }
+}
+
+diesel::table! {
     actions (no) {
         no -> BigInt,
         id -> Text,

@@ -188,6 +188,8 @@ impl Peer {
                 assert!(self.answers.insert(id, text).is_none(), "two answers to {id}");
             }
             Some("msg") => self.messages.push(text),
+            // What core asks is not answered by itself: a test that cares reads texts.
+            Some("req" | "abort") => {}
             other => panic!("core sends {other:?}: {text}"),
         }
     }

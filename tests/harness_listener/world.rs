@@ -89,6 +89,7 @@ impl World {
             engine: FakeEngine::of(Vec::new()),
             actions: Arc::new(NoTransport),
             schemas: Arc::new(Outputs),
+            workspaces: None,
         };
         let mut config = TenantConfig::new("worker-test".into());
         config.harness = HarnessMode::Remote;

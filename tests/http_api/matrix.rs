@@ -66,6 +66,7 @@ async fn row(api: &Api, method: &str, path: &str, credential: &str, delivery: &s
         .replace("{sessionId}", "s")
         .replace("{agentId}", "a")
         .replace("{id}", "UPPER")
+        .replace("{tool}", "bash")
         .replace("{kid}", "UPPER");
     let mut request = with(api.request(method, &concrete), credential, delivery);
     if method != "GET" && method != "DELETE" {

@@ -15,13 +15,13 @@ use nylorun::identity::SigningKeys;
 use nylorun::vault::{Kek, SealedProviders, Vault};
 use nylorun_actors::model::Json;
 use nylorun_actors::model::canonical::sha256_hex;
-use nylorun_actors::ports::NoTransport;
-use nylorun_actors::ports::StoreError;
 use nylorun_actors::ports::clock::{SystemClock, SystemEntropy};
 use nylorun_actors::ports::store::PrincipalRow;
+use nylorun_actors::ports::{ActionTransport, NoTransport, StoreError, WorkspaceManager};
 use nylorun_actors::tenant::{Tenant, TenantConfig, TenantPorts};
-use nylorun_actors::testing::MemoryStore;
+use nylorun_actors::testing::endpoints::FakeEndpoints;
 use nylorun_actors::testing::engine::{FakeEngine, Step};
+use nylorun_actors::testing::{FakeWorkspaces, MemoryStore};
 use serde_json::json;
 
 pub const ADMIN: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -57,6 +57,24 @@ impl Api {
         api
     }
 
+    /// With an agent `assistant` whose every turn calls the Action tool `charge`, and endpoints that answer as planned.
+    pub async fn charging(endpoints: FakeEndpoints) -> Self {
+        let api = Self::opening(false);
+        api.open_with(vec![Step::Charge], Arc::new(endpoints), None).await;
+        let put = api.app("PUT", "/v1/agents/assistant").json(&agent_body("assistant")).send().await;
+        assert_eq!(put.status, 200, "{}", put.text);
+        api
+    }
+
+    /// Starts a turn of `assistant` in a session of its own.
+    pub async fn charge(&self, id: &str) {
+        let body = json!({"requestId": "r", "agentId": "assistant", "ownerUserId": "ada"});
+        let put = self.app("PUT", &format!("/v1/sessions/{id}")).json(&body).send().await;
+        assert_eq!(put.status, 200, "{}", put.text);
+        let path = format!("/v1/sessions/{id}/commands");
+        assert_eq!(self.app("POST", &path).json(&message("k", "hi")).send().await.status, 200);
+    }
+
     /// With a Tenant that is still opening; with a listener for the operator or without.
     pub fn opening(operator: bool) -> Self {
         let facts = HostFacts {
@@ -81,6 +99,20 @@ impl Api {
     }
 
     pub async fn open(&self, steps: Vec<Step>) {
+        self.open_with(steps, Arc::new(NoTransport), None).await;
+    }
+
+    /// With workspaces of its in-process harness.
+    pub async fn open_serving(&self, steps: Vec<Step>, workspaces: Arc<FakeWorkspaces>) {
+        self.open_with(steps, Arc::new(NoTransport), Some(workspaces)).await;
+    }
+
+    async fn open_with(
+        &self,
+        steps: Vec<Step>,
+        actions: Arc<dyn ActionTransport>,
+        workspaces: Option<Arc<FakeWorkspaces>>,
+    ) {
         let handle = self.store.handle();
         let put = handle.tx(|tx| {
             tx.put_principal(&PrincipalRow {
@@ -96,8 +128,9 @@ impl Api {
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             engine: FakeEngine::of(steps),
-            actions: Arc::new(NoTransport),
+            actions,
             schemas: Arc::new(Outputs),
+            workspaces: workspaces.map(|fake| fake as Arc<dyn WorkspaceManager>),
         };
         let config = TenantConfig { arbiters: 1, ..TenantConfig::new("worker-test".into()) };
         let tenant = Tenant::start(config, ports).await.unwrap();
@@ -165,6 +198,7 @@ fn serve(state: &ApiState, kind: ListenerKind, servers: &mut Vec<ServerHandle>) 
     let names = HostNames::of_port(address.port(), None);
     let listener = Listener { state: state.clone(), kind, names };
     let server = HttpServer::new(move || App::new().configure(configure(listener.clone())))
+        .on_connect(nylorun::api::note_socket)
         .workers(1)
         .disable_signals()
         .listen(socket)

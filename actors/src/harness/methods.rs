@@ -6,18 +6,28 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::model::effect::{EffectIntent, Outcome};
-use crate::model::ids::{EffectId, RunId, SessionId, TurnId};
+use crate::model::ids::{EffectId, RunId};
 use crate::model::json::{Json, JsonMap, encode};
 use crate::model::transcript::Entry;
 use crate::model::turn::{OutputStatus, RunGrant, TurnOutput, TurnStart};
+pub use crate::model::workspace::{Claim, ClaimKind, WorkspaceRecord};
 use crate::ports::engine::{ApiCode, ApiError, EffectReport, IntentAnswer, OutcomeAnswer};
 
 /// Most characters of an identifier.
 const ID_CHARS: usize = 512;
 
 /// Where params have objects of a closed shape inside.
-const OBJECTS: [&str; 6] =
-    ["/capabilities", "/effect", "/effect/agent", "/effect/hook", "/record", "/thrown"];
+const OBJECTS: [&str; 9] = [
+    "/capabilities",
+    "/effect",
+    "/effect/agent",
+    "/effect/hook",
+    "/record",
+    "/thrown",
+    "/session",
+    "/list",
+    "/bytes",
+];
 
 /// Reads params into their closed shape.
 ///
@@ -32,6 +42,18 @@ pub fn params<T: DeserializeOwned>(params: Json) -> Result<T, ApiError> {
         return Err(ApiError::new(ApiCode::Invalid, "invalid params: an object is needed, not a list"));
     }
     serde_json::from_value(given).map_err(|e| ApiError::new(ApiCode::Invalid, format!("invalid params: {e}")))
+}
+
+/// Reads a result into its closed shape.
+///
+/// # Errors
+/// `invalid` with what is wrong.
+pub fn result<T: DeserializeOwned>(result: Json) -> Result<T, ApiError> {
+    if result.is_array() {
+        return Err(ApiError::new(ApiCode::Invalid, "invalid result: an object is needed, not a list"));
+    }
+    serde_json::from_value(result)
+        .map_err(|e| ApiError::new(ApiCode::Invalid, format!("invalid result: {e}")))
 }
 
 /// Checks identifiers: 1 to 512 characters each.
@@ -334,62 +356,6 @@ pub fn transcript_text(cursor: i64, entries: &[Entry]) -> String {
     }
     out.push_str("]}");
     out
-}
-
-/// `event`: a claim of what happened in a workspace.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Claim {
-    /// The run it belongs to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run_id: Option<RunId>,
-    /// The session.
-    pub session_id: SessionId,
-    /// The turn, or null.
-    pub turn_id: Option<TurnId>,
-    /// `sandbox.state` or `sandbox.exec`.
-    #[serde(rename = "type")]
-    pub kind: ClaimKind,
-    /// Its payload.
-    #[serde(default)]
-    pub payload: Json,
-    /// The workspace's record.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub record: Option<WorkspaceRecord>,
-}
-
-/// What may be claimed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ClaimKind {
-    /// A workspace changed its state.
-    #[serde(rename = "sandbox.state")]
-    State,
-    /// A command ran in it.
-    #[serde(rename = "sandbox.exec")]
-    Exec,
-}
-
-/// A workspace as its harness knows it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct WorkspaceRecord {
-    /// Its key.
-    pub key: String,
-    /// The owning session.
-    pub session_id: SessionId,
-    /// The sandbox resource.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sandbox_id: Option<String>,
-    /// Which backend.
-    pub backend: String,
-    /// Which image.
-    pub image: String,
-    /// `creating`, `running` or `stopped`.
-    pub state: String,
-    /// ISO instant.
-    pub created_at: String,
-    /// ISO instant.
-    pub updated_at: String,
 }
 
 /// `session.mcp`.

@@ -5,9 +5,12 @@
 //! | `mod.rs` | the actor: its runs, what core tells it |
 //! | [`memory`] | the in-process channel: runs as tasks, values by reference |
 //! | [`wire`] | the channel of another process: frames |
+//! | [`asked`], [`claim`] | what core asks of such a channel's peer, and what that peer claims |
 //! | [`frame`], [`methods`] | the closed shapes of frames, params and results; both ends use them |
 //! | [`resolved`] | outcomes that arrive for a held run; both ends use it |
 
+mod asked;
+mod claim;
 pub mod frame;
 mod memory;
 mod memory_link;
@@ -55,14 +58,17 @@ impl HarnessActor {
         Self { tree, guard, channel: Channel::Memory { arbiter, runs: HashMap::new() } }
     }
 
-    /// A harness at the other end of a connection. `peer` names it in logs.
+    /// A harness at the other end of a connection. `peer` names it in logs; `pod` is the sandbox whose engine it is.
     #[must_use]
-    pub fn connected(tree: Arc<Tree>, guard: ChildGuard, sink: Box<dyn FrameSink>, peer: String) -> Self {
-        Self {
-            tree,
-            guard,
-            channel: Channel::Wire { wire: Box::new(Wire::new(sink, peer)), runs: BTreeMap::new() },
-        }
+    pub fn connected(
+        tree: Arc<Tree>,
+        guard: ChildGuard,
+        sink: Box<dyn FrameSink>,
+        peer: String,
+        pod: Option<String>,
+    ) -> Self {
+        let wire = Box::new(Wire::new(sink, peer, pod));
+        Self { tree, guard, channel: Channel::Wire { wire, runs: BTreeMap::new() } }
     }
 
     fn tree(&self) -> &Arc<Tree> {
@@ -108,6 +114,13 @@ impl HarnessActor {
     fn wire_mut(&mut self) -> Option<&mut Wire> {
         match &mut self.channel {
             Channel::Wire { wire, .. } => Some(wire),
+            Channel::Memory { .. } => None,
+        }
+    }
+
+    fn pod(&self) -> Option<&str> {
+        match &self.channel {
+            Channel::Wire { wire, .. } => wire.pod.as_deref(),
             Channel::Memory { .. } => None,
         }
     }

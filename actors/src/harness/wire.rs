@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::HarnessActor;
+use super::asked::AskedAll;
 use super::frame::{BadFrame, Frame};
 use super::methods::{
     self, EffectAnswer, OfRun, OutputCursor, ReleaseReason, Renewed, Welcome, WelcomeSandbox,
@@ -19,7 +20,7 @@ use super::methods::{
 use crate::limits::{HARNESS_FRAME_BYTES, HARNESS_REQUESTS};
 use crate::messages::harness::{GrantRefused, GrantRun};
 use crate::messages::session::{
-    Claimed, Intend, Loss, McpDiscovered, Output, ReadTranscript, ReleaseRun, RenewLease, Report, RunLost,
+    Intend, Loss, McpDiscovered, Output, ReadTranscript, ReleaseRun, RenewLease, Report, RunLost,
 };
 use crate::messages::supervisor::{HarnessSays, ParkLease, WithdrawLease};
 use crate::model::Json;
@@ -27,6 +28,7 @@ use crate::model::ids::{RunId, SessionId};
 use crate::model::json::encode;
 use crate::model::turn::{AbortKind, TurnOutput};
 use crate::ports::engine::{ApiCode, ApiError};
+use crate::rules::settings;
 use crate::session::SessionActor;
 
 /// Where a connection's frames go. Bounded: it never waits and never grows without limit.
@@ -52,6 +54,10 @@ pub(super) struct Wire {
     pub(super) sink: Box<dyn FrameSink>,
     /// For logs: `harness@<address>`.
     pub(super) peer: String,
+    /// The pod sandbox whose engine it is.
+    pub(super) pod: Option<String>,
+    /// What core asks of it.
+    pub(super) asked: AskedAll,
     hello: Option<methods::Hello>,
     serving: HashMap<u64, SpawnHandle>,
     parked: BTreeSet<u64>,
@@ -63,16 +69,20 @@ pub(super) struct Wire {
 pub(super) struct WireRun {
     pub(super) session: Addr<SessionActor>,
     pub(super) session_id: SessionId,
+    /// The session whose workspace it uses.
+    pub(super) sandbox_owner: Option<SessionId>,
     cursor: i64,
     /// The output that was taken, and the further requests that repeat it and wait for the same answer.
     output: Option<(String, Vec<u64>)>,
 }
 
 impl Wire {
-    pub(super) fn new(sink: Box<dyn FrameSink>, peer: String) -> Self {
+    pub(super) fn new(sink: Box<dyn FrameSink>, peer: String, pod: Option<String>) -> Self {
         Self {
             sink,
             peer,
+            pod,
+            asked: AskedAll::default(),
             hello: None,
             serving: HashMap::new(),
             parked: BTreeSet::new(),
@@ -81,11 +91,21 @@ impl Wire {
         }
     }
 
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// Whether it has said that it serves workspaces.
+    pub(super) fn serves_workspaces(&self) -> bool {
+        self.hello.as_ref().is_some_and(|hello| hello.capabilities.workspace.is_some())
+    }
+
     pub(super) fn observe(&self) -> Json {
         json!({
             "channel": "websocket", "peer": self.peer, "name": self.hello.as_ref().map(|h| &h.name),
             "version": self.hello.as_ref().map(|h| &h.version), "parkedLeases": self.parked.len(),
-            "requests": self.serving.len(),
+            "requests": self.serving.len(), "asked": self.asked.len(), "pod": self.pod,
+            "workspaces": self.serves_workspaces(),
             "silentMs": u64::try_from(self.last_heard.elapsed().as_millis()).unwrap_or(0),
         })
     }
@@ -129,6 +149,7 @@ impl HarnessActor {
         for (_, serving) in wire.serving.drain() {
             ctx.cancel_future(serving);
         }
+        wire.asked.fail_all();
         tracing::info!(peer = %wire.peer, reason, "harness_disconnected");
         for (run, held) in runs {
             held.session.do_send(RunLost {
@@ -142,7 +163,7 @@ impl HarnessActor {
         ctx.stop();
     }
 
-    fn push(&mut self, text: String, ctx: &mut Context<Self>) {
+    pub(super) fn push(&mut self, text: String, ctx: &mut Context<Self>) {
         let Some(wire) = self.wire_mut() else { return };
         if !wire.closing && wire.sink.send(text).is_err() {
             self.end(1008, "does not read", ctx);
@@ -167,7 +188,7 @@ impl HarnessActor {
     pub(super) fn introduce(&mut self) {
         let harness = self.generation();
         let Some(wire) = self.wire_mut() else { return };
-        let workspace = wire.hello.as_ref().is_some_and(|h| h.capabilities.workspace.is_some());
+        let workspace = wire.serves_workspaces();
         let parked: Vec<u64> = wire.parked.iter().copied().collect();
         self.tell_supervisor(HarnessSays { harness, workspace });
         for lease in parked {
@@ -181,8 +202,9 @@ impl HarnessActor {
         match Frame::read(text.as_bytes()) {
             Ok(Frame::Request { id, method, params }) => self.request(id, &method, params, ctx),
             Ok(Frame::Abort { id }) => self.give_up(id, ctx),
-            // Core asks nothing whose answer is still awaited here, and harnesses send no messages.
-            Ok(Frame::Response { .. } | Frame::Message { .. } | Frame::Ping) => {}
+            Ok(Frame::Response { id, result }) => self.answered(id, result, ctx),
+            // Harnesses send no messages.
+            Ok(Frame::Message { .. } | Frame::Ping) => {}
             Err(BadFrame::NotJson) => self.end(1007, "Harness API frames are JSON text", ctx),
             Err(BadFrame::Request { id, message }) => self.answer(id, Err(invalid(message)), ctx),
             Err(BadFrame::Other { message }) => self.end(1008, &format!("invalid frame: {message}"), ctx),
@@ -233,7 +255,7 @@ impl HarnessActor {
     }
 
     /// Serves a request by asking the session of a run; the answer goes out when it comes.
-    fn serve<M, T>(
+    pub(super) fn serve<M, T>(
         &mut self,
         id: u64,
         session: &Addr<SessionActor>,
@@ -245,12 +267,22 @@ impl HarnessActor {
         SessionActor: Handler<M>,
         T: Send + 'static,
     {
-        let asked = session.send(message);
-        let handle = ctx.spawn(fut::wrap_future::<_, Self>(asked).map(move |answer, act, ctx| {
+        let asked = fut::wrap_future::<_, Self>(session.send(message));
+        let asked = asked.map(move |answer, _, _| answer.map_err(gone).and_then(|r| r).map(render));
+        self.spawn_served(id, asked, ctx);
+    }
+
+    /// Serves a request with a future of its answer's text.
+    pub(super) fn spawn_served(
+        &mut self,
+        id: u64,
+        served: impl ActorFuture<Self, Output = Result<String, ApiError>> + 'static,
+        ctx: &mut Context<Self>,
+    ) {
+        let handle = ctx.spawn(served.map(move |result, act, ctx| {
             if let Some(wire) = act.wire_mut() {
                 wire.serving.remove(&id);
             }
-            let result = answer.map_err(gone).and_then(|r| r).map(render);
             act.answer(id, result, ctx);
         }));
         if let Some(wire) = self.wire_mut() {
@@ -258,7 +290,7 @@ impl HarnessActor {
         }
     }
 
-    fn run_session(&self, run: &RunId) -> Result<Addr<SessionActor>, ApiError> {
+    pub(super) fn run_session(&self, run: &RunId) -> Result<Addr<SessionActor>, ApiError> {
         match self.wire_run(run) {
             Some(held) if held.output.is_none() => Ok(held.session.clone()),
             _ => Err(ApiError::new(ApiCode::RunNotHeld, "this connection holds no such run")),
@@ -268,18 +300,37 @@ impl HarnessActor {
     fn hello(&mut self, id: u64, params: Json, ctx: &mut Context<Self>) -> Result<(), ApiError> {
         let hello: methods::Hello = methods::params(params)?;
         let workspace = hello.capabilities.workspace.is_some();
-        let welcome = Welcome {
+        let (hosts_pod, store) = (self.pod().is_some(), self.tree().ports.store.clone());
+        let mut welcome = Welcome {
             api: 1,
             tenant_id: self.tree().tenant.to_string(),
-            sandbox: WelcomeSandbox { backend: Some("auto".into()) },
+            sandbox: WelcomeSandbox { backend: None },
             renew_every_ms: u64::try_from((self.tree().config.owner_lease_ms / 3).max(10)).unwrap_or(10),
         };
-        let harness = self.generation();
         if let Some(wire) = self.wire_mut() {
             wire.hello = Some(hello);
         }
-        self.tell_supervisor(HarnessSays { harness, workspace });
-        self.answer(id, Ok(encode(&welcome)), ctx);
+        let greeting = async move {
+            if !hosts_pod {
+                let preference = store.read(settings::sandbox_preference).await;
+                let preference = preference.map_err(|e| ApiError::new(ApiCode::Internal, e.to_string()))?;
+                welcome.sandbox.backend = Some(preference.to_owned());
+            }
+            Ok(encode(&welcome))
+        };
+        let harness = self.generation();
+        let greeting = fut::wrap_future::<_, Self>(greeting).map(move |answer, act, ctx| {
+            if let Some(wire) = act.wire_mut() {
+                wire.serving.remove(&id);
+            }
+            act.answer(id, answer, ctx);
+            // Only now: it takes requests about workspaces once its hello was answered.
+            act.tell_supervisor(HarnessSays { harness, workspace });
+        });
+        let handle = ctx.spawn(greeting);
+        if let Some(wire) = self.wire_mut() {
+            wire.serving.insert(id, handle);
+        }
         Ok(())
     }
 
@@ -312,6 +363,7 @@ impl HarnessActor {
             return Err(GrantRefused::Gone);
         }
         let cursor = start.transcript.cursor;
+        let sandbox_owner = start.routing.sandbox.as_ref().map(|route| route.owner_id.clone());
         let text = Frame::success(lease, &methods::Leased { run: grant.clone(), input: start });
         if text.len() > HARNESS_FRAME_BYTES {
             // The request stays parked: another session's segment may be smaller.
@@ -320,7 +372,8 @@ impl HarnessActor {
             self.tell_supervisor(ParkLease { harness, lease });
             return Err(GrantRefused::TooLarge { bytes: text.len() });
         }
-        let held = WireRun { session, session_id: grant.session_id.clone(), cursor, output: None };
+        let held =
+            WireRun { session, session_id: grant.session_id.clone(), sandbox_owner, cursor, output: None };
         self.put_wire_run(grant.run_id, held);
         self.push(text, ctx);
         Ok(())
@@ -386,27 +439,6 @@ impl HarnessActor {
         let cursor = self.wire_run(&run_id).map_or(-1, |held| held.cursor);
         let render = move |entries: std::sync::Arc<Vec<_>>| methods::transcript_text(cursor, &entries);
         self.serve(id, &session, ReadTranscript { run: run_id }, render, ctx);
-        Ok(())
-    }
-
-    fn claim(&mut self, id: u64, params: Json, ctx: &mut Context<Self>) -> Result<(), ApiError> {
-        let claim: methods::Claim = methods::params(params)?;
-        methods::ids(&[("sessionId", claim.session_id.as_str())])?;
-        if claim.record.is_some() && claim.kind != methods::ClaimKind::State {
-            return Err(invalid("a record comes only with sandbox.state"));
-        }
-        let Some(run) = claim.run_id.clone() else {
-            let text = "no workspace request is in flight at this connection";
-            return Err(ApiError::new(ApiCode::RunNotHeld, text));
-        };
-        let session = self.run_session(&run)?;
-        if self.wire_run(&run).is_none_or(|held| held.session_id != claim.session_id) {
-            return Err(ApiError::new(
-                ApiCode::RunNotHeld,
-                "the claim is for another session than the run's",
-            ));
-        }
-        self.serve(id, &session, Claimed { run, claim }, |()| "{}".into(), ctx);
         Ok(())
     }
 

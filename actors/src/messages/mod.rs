@@ -5,6 +5,7 @@ pub mod harness;
 pub mod session;
 pub mod supervisor;
 pub mod sweeper;
+pub mod workspaces;
 
 use actix::Message;
 

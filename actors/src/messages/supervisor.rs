@@ -63,7 +63,7 @@ pub struct Gone {
 }
 
 /// A segment looks for a harness. Answered when one takes it; waits as long as there is none.
-#[derive(Debug, Message)]
+#[derive(Clone, Debug, Message)]
 #[rtype(result = "Option<Placement>")]
 pub struct Offer {
     /// Whose segment.
@@ -72,6 +72,8 @@ pub struct Offer {
     pub arbiter: usize,
     /// The pod sandbox whose engine must run it.
     pub pod: Option<String>,
+    /// Key of the workspace that it uses: best where that is.
+    pub workspace: Option<String>,
     /// Its last run was lost: rather another harness than the one that had it.
     pub lost: bool,
 }

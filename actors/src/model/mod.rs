@@ -15,6 +15,7 @@ pub mod shape;
 pub mod time;
 pub mod transcript;
 pub mod turn;
+pub mod workspace;
 
 pub use json::Json;
 pub use time::Micros;

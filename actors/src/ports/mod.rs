@@ -4,8 +4,10 @@ pub mod action;
 pub mod clock;
 pub mod engine;
 pub mod store;
+pub mod workspaces;
 
 pub use action::{ActionTransport, Answered, Delivery, NoTransport, Schemas};
 pub use clock::{Clock, Entropy};
 pub use engine::{AbortSignal, ApiError, Engine, RunLink};
 pub use store::{Store, StoreError, StoreHandle, Tx};
+pub use workspaces::{Claims, WorkspaceError, WorkspaceManager, WorkspaceOf, Workspaces};

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::event::write;
 use super::ownership::{Claim, RunRefusal, Take, fence, judge};
+use super::workspaces;
 use crate::limits::RECORD_PAGE;
 use crate::model::Micros;
 use crate::model::effect::{EffectKind, EffectStatus};
@@ -50,6 +51,8 @@ pub struct Segment {
     pub outcomes: Vec<EffectRow>,
     /// The pin, when it was asked for.
     pub pin: Option<SessionPin>,
+    /// The session that owns the workspace and the sandbox resource that it is, when the pin was asked for.
+    pub workspace: Option<(SessionId, Option<String>)>,
     /// Whether the fixture model answers.
     pub fixture_model: bool,
     /// Where the fold starts.
@@ -137,6 +140,7 @@ pub fn take(tx: &mut dyn Tx, session: &SessionId, request: &TakeRequest) -> Stor
         checkpoint,
         state: doc.state,
         pin: if request.want_pin { Some(tx.session_pin(session)?.unwrap_or_default()) } else { None },
+        workspace: if request.want_pin { Some(workspaces::owner(tx, session)?) } else { None },
         fixture_model: tx.setting(FIXTURE_SETTING)?.as_deref() == Some("true"),
         history_from,
         head: record_head,

@@ -5,12 +5,12 @@ use serde_json::json;
 use super::effects::RunScope;
 use super::event::write;
 use super::ownership::{RunRefusal, fence};
-use crate::harness::methods::{Claim, ClaimKind};
 use crate::model::event::EventKind;
 use crate::model::json::{Json, JsonMap, JsonText};
+use crate::model::workspace::{Claim, ClaimKind};
 use crate::ports::store::{StoreError, StoreResult, Tx};
 
-/// Appends a claimed event. It is not fenced: the claim is of a workspace, whoever owns the session by now.
+/// Appends a claimed event and keeps the workspace's record that came with it. It is not fenced: the claim is of a workspace, whoever owns the session by now.
 ///
 /// # Errors
 /// The store's.
@@ -24,7 +24,7 @@ pub fn record(tx: &mut dyn Tx, claim: &Claim) -> StoreResult<()> {
         _ => JsonMap::new(),
     };
     write(tx, &claim.session_id, claim.turn_id.as_ref(), kind, &payload)?;
-    Ok(())
+    claim.record.as_ref().map_or(Ok(()), |record| tx.put_workspace(record))
 }
 
 /// Pins what a harness discovered: the first snapshot wins, diagnostics replace those of the same server.

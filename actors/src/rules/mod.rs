@@ -18,6 +18,7 @@
 //! | [`signing`] | the Tenant's signing keys: ensure, rotate, revoke |
 //! | [`models`], [`settings`] | the Tenant's model providers and its other settings |
 //! | [`ownership`] | leases, epochs, the fence |
+//! | [`workspaces`] | whose workspace a session uses, and the record of workspaces |
 //! | [`event`] | payloads that always fit |
 
 pub mod actions;
@@ -40,6 +41,7 @@ pub mod settings;
 pub mod settle;
 pub mod signing;
 pub mod verdict;
+pub mod workspaces;
 
 pub use ownership::RunRefusal;
 pub use refusal::Refusal;

@@ -22,6 +22,14 @@ pub fn fixture_model(reads: &mut dyn Reads) -> StoreResult<bool> {
     Ok(reads.setting(FIXTURE)?.as_deref() == Some("true"))
 }
 
+/// Which sandbox backend is preferred, by a name that every client and harness knows: `auto` or `virtual`.
+///
+/// # Errors
+/// The store's.
+pub fn sandbox_preference(reads: &mut dyn Reads) -> StoreResult<&'static str> {
+    Ok(if reads.setting(SANDBOX_BACKEND)?.as_deref() == Some("virtual") { "virtual" } else { "auto" })
+}
+
 /// The script of the fixture model.
 ///
 /// # Errors

@@ -17,12 +17,13 @@ use crate::messages::supervisor::Offer;
 use crate::model::Json;
 use crate::model::checkpoint::Checkpoint;
 use crate::model::effect::RecordedOutcome;
-use crate::model::ids::{RunId, SessionId};
+use crate::model::ids::RunId;
 use crate::model::json::JsonMap;
 use crate::model::session::SessionPin;
 use crate::model::turn::{
     EngineKind, Routing, RunGrant, RunOptions, SandboxRoute, TranscriptAt, TurnStart, TurnStartType,
 };
+use crate::model::workspace::{sandbox_key, session_key};
 use crate::ports::store::{StoreError, StoreHandle};
 use crate::rules::advance::{Segment, TakeRequest, Taken, take};
 use crate::rules::definitions;
@@ -118,6 +119,9 @@ impl SessionActor {
     fn prepare(&mut self, mut segment: Box<Segment>, ctx: &mut Context<Self>) {
         let epoch = segment.epoch;
         self.state = Advance::Preparing { epoch };
+        if let Some(workspace) = segment.workspace.take() {
+            self.workspace = Some(workspace);
+        }
         if let Some(pin) = segment.pin.take() {
             self.pin = Some(Arc::new(pin));
         }
@@ -275,8 +279,15 @@ impl SessionActor {
 
     fn look_for_harness(&mut self, offered: Offered, ctx: &mut Context<Self>) {
         let (tree, beside, arbiter) = (Arc::clone(&self.tree), self.harness.clone(), self.arbiter);
-        let (id, lost) = (self.id.clone(), self.attempts > 0);
-        let placed = async move { find_harness(&tree, id, beside, arbiter, lost).await };
+        let sandboxed = self.pin.as_ref().is_some_and(|pin| pin.sandbox.is_some());
+        let route = offered.start.routing.sandbox.as_ref().filter(|_| sandboxed);
+        let workspace = route.map(|route| match &route.sandbox_id {
+            Some(sandbox) => sandbox_key(&tree.tenant, sandbox),
+            None => session_key(&tree.tenant, &route.owner_id),
+        });
+        let offer =
+            Offer { session: self.id.clone(), arbiter, pod: None, workspace, lost: self.attempts > 0 };
+        let placed = async move { find_harness(&tree, beside, offer).await };
         ctx.spawn(wrap_future::<_, Self>(placed).map(move |placed, act, ctx| {
             let epoch = offered.held.scope.epoch;
             // The lease may have been lost, or the turn cancelled, while no harness was there.
@@ -366,7 +377,7 @@ impl SessionActor {
             Some(text) => Some(text.decode().map_err(odd)?),
             None => None,
         };
-        let owner_id = pin.sandbox_owner_id.clone().unwrap_or_else(|| self.id.clone());
+        let (owner_id, sandbox_id) = self.workspace.clone().unwrap_or_else(|| (self.id.clone(), None));
         let kind =
             if checkpoint.is_answer() { TurnStartType::ApprovalAnswer } else { TurnStartType::TurnStart };
         Ok(TurnStart {
@@ -389,7 +400,7 @@ impl SessionActor {
                 root_manifest: root,
                 plugin_roots,
                 mcp_snapshot,
-                sandbox: Some(SandboxRoute { owner_id, sandbox_id: None, spec }),
+                sandbox: Some(SandboxRoute { owner_id, sandbox_id, spec }),
             },
         })
     }
@@ -413,10 +424,8 @@ struct Offered {
 /// The harness beside the session if it answers, else whichever the broker finds; `None` when the Tenant closes.
 async fn find_harness(
     tree: &Arc<Tree>,
-    session: SessionId,
     beside: Option<Addr<HarnessActor>>,
-    arbiter: usize,
-    lost: bool,
+    offer: Offer,
 ) -> Option<Placement> {
     if let Some(harness) = beside
         && harness.connected()
@@ -428,7 +437,7 @@ async fn find_harness(
             return None;
         }
         let supervisor = tree.supervisor()?;
-        match supervisor.send(Offer { session: session.clone(), arbiter, pod: None, lost }).await {
+        match supervisor.send(offer.clone()).await {
             Ok(placed) => return placed,
             // The supervisor itself died: its successor is started within moments.
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,

@@ -64,6 +64,8 @@ pub struct SessionActor {
     renewed_until: Option<Micros>,
     beating: Option<SpawnHandle>,
     pin: Option<Arc<SessionPin>>,
+    /// Who owns its workspace, and which sandbox resource it is; read with the pin.
+    workspace: Option<(SessionId, Option<String>)>,
     folded: Option<Folded>,
     draining: Vec<oneshot::Sender<()>>,
     /// Commands between their arrival and their answer.
@@ -163,6 +165,7 @@ impl SessionActor {
             renewed_until: None,
             beating: None,
             pin: None,
+            workspace: None,
             folded: None,
             draining: Vec::new(),
             commands: 0,

@@ -2,8 +2,9 @@
 //! (spec: harness-api, section 8). Waiting is an event, never a loop.
 //!
 //! Offers are served oldest first, each by the oldest parked lease that may take it. A session goes back to the
-//! harness that ran it last while that one is connected, for as long as an offer waits; pods are apart. A session whose
-//! run was lost goes rather to another harness: the one that had it may hang, and answers pings all the same.
+//! harness that has its workspace, or that ran it last, while that one is connected, for as long as an offer waits; pods
+//! are apart. A session without a workspace whose run was lost goes rather to another harness: the one that had it may
+//! hang, and answers pings all the same.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -85,6 +86,8 @@ struct Queued {
     arbiter: usize,
     pod: Option<String>,
     lost: bool,
+    /// The harness that has its workspace.
+    has: Option<u64>,
     since: Instant,
     placed: oneshot::Sender<Placement>,
 }
@@ -140,12 +143,13 @@ impl Broker {
         self.parked.retain(|p| p.harness != harness || p.lease != lease);
     }
 
-    /// A segment looks for a harness. The answer comes when one takes it; it never comes once the Tenant closes.
-    pub fn offer(&mut self, offer: Offer) -> oneshot::Receiver<Placement> {
-        let Offer { session, arbiter, pod, lost } = offer;
+    /// A segment looks for a harness; `has` is the one that has its workspace. The answer comes when one takes it; it
+    /// never comes once the Tenant closes.
+    pub fn offer(&mut self, offer: Offer, has: Option<u64>) -> oneshot::Receiver<Placement> {
+        let Offer { session, arbiter, pod, lost, workspace: _ } = offer;
         let (placed, answer) = oneshot::channel();
         if !self.closed {
-            self.queue.push_back(Queued { session, arbiter, pod, lost, since: Instant::now(), placed });
+            self.queue.push_back(Queued { session, arbiter, pod, lost, has, since: Instant::now(), placed });
             self.match_all();
         }
         answer
@@ -180,8 +184,10 @@ impl Broker {
         if let Some((id, harness)) = standing {
             return Some((*id, Placement::new(harness.addr.clone(), 0)));
         }
-        let last = self.last.get(&queued.session).filter(|id| self.harnesses.contains_key(id)).copied();
-        let waits_for = last.filter(|_| !queued.lost && queued.since.elapsed() < PREFER_FOR);
+        let connected = |id: &u64| self.harnesses.contains_key(id);
+        let last = self.last.get(&queued.session).copied().filter(connected);
+        let waits_for = queued.has.filter(connected).or(last.filter(|_| !queued.lost));
+        let waits_for = waits_for.filter(|_| queued.since.elapsed() < PREFER_FOR);
         let fits =
             |parked: &&Parked| self.harnesses.get(&parked.harness).is_some_and(|h| h.pod == queued.pod);
         let all = || self.parked.iter().enumerate().filter(|(_, parked)| fits(parked));
@@ -217,6 +223,21 @@ impl Broker {
     /// Whether a connected harness that hosts no pod serves workspaces.
     #[must_use]
     pub fn serves_workspaces(&self) -> bool {
-        self.harnesses.values().any(|h| h.workspace && h.pod.is_none())
+        self.serving(None).next().is_some()
+    }
+
+    /// Connected harnesses that serve workspaces, in the order they came: those that host this pod, or none.
+    pub fn serving<'a>(
+        &'a self,
+        pod: Option<&'a str>,
+    ) -> impl Iterator<Item = (u64, &'a Addr<HarnessActor>)> + 'a {
+        let serves = move |h: &&Attached| h.workspace && h.pod.as_deref() == pod && h.addr.connected();
+        self.harnesses.iter().filter(move |(_, h)| serves(h)).map(|(id, h)| (*id, &h.addr))
+    }
+
+    /// The harness that ran a session last.
+    #[must_use]
+    pub fn last_of(&self, session: &SessionId) -> Option<u64> {
+        self.last.get(session).copied()
     }
 }

@@ -5,6 +5,8 @@
 //! shared directory of [`Tree`], so this actor is asked only when one must be started.
 
 mod broker;
+mod places;
+mod workspaces;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +21,7 @@ use tokio::time::timeout;
 pub use self::broker::Placement;
 
 use self::broker::{Broker, PREFER_FOR};
+use self::places::Places;
 use crate::endpoint::EndpointActor;
 use crate::harness::HarnessActor;
 use crate::limits::SUPERVISOR_MAILBOX;
@@ -46,6 +49,7 @@ pub struct TenantSupervisor {
     arbiters: Arc<Vec<ArbiterHandle>>,
     next_arbiter: usize,
     broker: Broker,
+    places: Places,
     restarts: u64,
     /// Dropped with this actor; whoever holds the other end starts a successor.
     _alive: oneshot::Sender<()>,
@@ -55,7 +59,15 @@ impl TenantSupervisor {
     /// A supervisor over these arbiters (none: everything lives on the current one). `alive` is dropped with it.
     #[must_use]
     pub fn new(tree: Arc<Tree>, arbiters: Arc<Vec<ArbiterHandle>>, alive: oneshot::Sender<()>) -> Self {
-        Self { tree, arbiters, next_arbiter: 0, broker: Broker::default(), restarts: 0, _alive: alive }
+        Self {
+            tree,
+            arbiters,
+            next_arbiter: 0,
+            broker: Broker::default(),
+            places: Places::default(),
+            restarts: 0,
+            _alive: alive,
+        }
     }
 
     fn arbiter(&self, index: usize) -> ArbiterHandle {
@@ -205,6 +217,7 @@ impl Handler<Gone> for TenantSupervisor {
         if msg.child == Child::Connection {
             self.tree.children().connections.remove(&msg.generation);
             self.broker.detach(msg.generation);
+            self.places.gone(msg.generation);
             if !msg.clean && !self.tree.is_closing() {
                 tracing::error!(
                     generation = msg.generation,
@@ -260,7 +273,8 @@ impl Handler<Offer> for TenantSupervisor {
     type Result = ResponseFuture<Option<Placement>>;
 
     fn handle(&mut self, msg: Offer, _ctx: &mut Self::Context) -> Self::Result {
-        let placed = self.broker.offer(msg);
+        let has = msg.workspace.as_deref().and_then(|key| self.places.at(key));
+        let placed = self.broker.offer(msg, has);
         Box::pin(async move { placed.await.ok() })
     }
 }
@@ -280,8 +294,9 @@ impl Handler<AttachHarness> for TenantSupervisor {
         self.next_arbiter = self.next_arbiter.wrapping_add(1);
         let AttachHarness { sink, peer, pod } = msg;
         tracing::info!(peer = %peer, "harness_connected");
+        let hosts = pod.clone();
         let addr = HarnessActor::start_in_arbiter(&self.arbiter(index), move |_| {
-            HarnessActor::connected(tree, guard, sink, peer)
+            HarnessActor::connected(tree, guard, sink, peer, hosts)
         });
         self.tree.children().connections.insert(generation, (addr.clone(), pod.clone()));
         self.broker.attach(generation, addr.clone(), pod, None);
@@ -294,6 +309,9 @@ impl Handler<HarnessSays> for TenantSupervisor {
 
     fn handle(&mut self, msg: HarnessSays, _ctx: &mut Self::Context) {
         self.broker.set_workspace(msg.harness, msg.workspace);
+        if msg.workspace {
+            self.places.came();
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use actix::prelude::*;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::limits::{SWEEP_BUDGET_MS, SWEEP_PAGE, WAKE_PARK_AFTER};
+use crate::limits::{SWEEP_BUDGET_MS, SWEEP_PAGE, WAKE_PARK_AFTER, WORKSPACE_SWEEP_EVERY_MS};
 use crate::messages::Observe;
 use crate::messages::supervisor::{NudgeEndpoints, WakeSessions};
 use crate::messages::sweeper::Sweep;
@@ -20,6 +20,7 @@ use crate::model::ids::SessionId;
 use crate::ports::store::StoreError;
 use crate::rules::delivery;
 use crate::tenant::tree::{ChildGuard, Tree};
+use crate::workspaces::{self, Missing};
 
 /// Age from which a wake that was never handed over is due, ms. The process that wrote it hands it over at once.
 const WAKE_GRACE_MS: i64 = 30_000;
@@ -38,6 +39,10 @@ pub struct Sweeper {
     sweeping: bool,
     orphans_from: Option<SessionId>,
     orphans_at: Option<Instant>,
+    /// A sweep of workspaces is on its way; it may wait for harnesses, so the passes do not wait for it.
+    sweeping_workspaces: bool,
+    workspaces_at: Option<Instant>,
+    missing: Arc<Missing>,
     last_error: Option<String>,
 }
 
@@ -60,8 +65,31 @@ impl Sweeper {
             sweeping: false,
             orphans_from: None,
             orphans_at: None,
+            sweeping_workspaces: false,
+            workspaces_at: None,
+            missing: Arc::default(),
             last_error: None,
         }
+    }
+
+    /// Sweeps workspaces now and then, beside the passes.
+    fn sweep_workspaces(&mut self, ctx: &mut Context<Self>) {
+        let every = Duration::from_millis(WORKSPACE_SWEEP_EVERY_MS);
+        let began = *self.workspaces_at.get_or_insert_with(Instant::now);
+        if self.sweeping_workspaces || began.elapsed() < every {
+            return;
+        }
+        self.workspaces_at = Some(Instant::now());
+        self.sweeping_workspaces = true;
+        let (tree, missing) = (Arc::clone(&self.tree), Arc::clone(&self.missing));
+        let swept = async move { workspaces::sweep(&tree, &missing).await };
+        ctx.spawn(wrap_future::<_, Self>(swept).map(|swept, act, _| {
+            act.sweeping_workspaces = false;
+            if let Err(error) = swept {
+                tracing::warn!(step = "workspaces", %error, "a sweep step failed");
+                act.last_error = Some(format!("workspaces: {error}"));
+            }
+        }));
     }
 }
 
@@ -80,6 +108,7 @@ impl Handler<Sweep> for Sweeper {
         if self.sweeping || self.tree.is_closing() {
             return;
         }
+        self.sweep_workspaces(ctx);
         self.sweeping = true;
         let first = self.passes == 0;
         let due = self.orphans_at.is_none_or(|at| at.elapsed() >= Duration::from_millis(ORPHANS_EVERY_MS));

@@ -32,11 +32,13 @@ use crate::model::ids::{AgentId, SessionId, TenantId, WorkerId};
 use crate::model::json::{Json, JsonMap, JsonText};
 use crate::model::session::SessionStatus;
 use crate::model::turn::YieldAfter;
-use crate::ports::store::{DefinitionRow, Page, Reads, StoreError, StoreHandle};
-use crate::ports::{ActionTransport, Clock, Engine, Entropy, Schemas};
+use crate::ports::store::{DefinitionRow, Page, Reads, StoreError, StoreHandle, StoreResult};
+use crate::ports::{ActionTransport, Clock, Engine, Entropy, Schemas, WorkspaceManager, Workspaces};
 use crate::rules::commands::Prepared;
+use crate::rules::workspaces::{self as rules_of_workspaces, SessionWorkspace};
 use crate::rules::{Refusal, definitions, sessions};
 use crate::session::SessionActor;
+use crate::workspaces;
 
 /// How often a session's actor is looked for before its caller is told to come back.
 const FIND_ATTEMPTS: usize = 50;
@@ -171,6 +173,8 @@ pub struct TenantPorts {
     pub entropy: Arc<dyn Entropy>,
     /// The engine of the in-process harness.
     pub engine: Arc<dyn Engine>,
+    /// The workspaces of the in-process harness, if it has any.
+    pub workspaces: Option<Arc<dyn WorkspaceManager>>,
     /// How deliveries reach Action endpoints.
     pub actions: Arc<dyn ActionTransport>,
     /// How outputs of tools are checked.
@@ -326,6 +330,8 @@ pub struct TenantFigures {
     pub harnesses_connected: usize,
     /// Whether a connected harness serves workspaces.
     pub harness_workspace: bool,
+    /// Workspaces on record.
+    pub workspaces: i64,
     /// Whether the Tenant still takes new work.
     pub accepting: bool,
 }
@@ -552,7 +558,9 @@ impl Tenant {
     /// # Errors
     /// The store's.
     pub async fn figures(&self) -> Result<TenantFigures, Refusal> {
-        let counts = self.store().read(|reads| reads.counts()).await?;
+        let read =
+            |reads: &mut dyn Reads| -> StoreResult<_> { Ok((reads.counts()?, reads.count_workspaces()?)) };
+        let (counts, workspaces) = self.store().read(read).await?;
         let harnesses = match self.tree.supervisor() {
             Some(supervisor) => supervisor.send(CountHarnesses).await.unwrap_or_default(),
             None => (0, false),
@@ -562,6 +570,7 @@ impl Tenant {
             harness_mode: self.tree.config.harness,
             harnesses_connected: harnesses.0,
             harness_workspace: harnesses.1,
+            workspaces,
             accepting: !self.tree.is_closing(),
         })
     }
@@ -574,6 +583,23 @@ impl Tenant {
         pod: Option<String>,
     ) -> Option<Addr<HarnessActor>> {
         self.tree.supervisor()?.send(AttachHarness { sink, peer, pod }).await.ok().flatten()
+    }
+
+    /// Its workspaces, wherever they are.
+    #[must_use]
+    pub fn workspaces(&self) -> Arc<dyn Workspaces> {
+        workspaces::of(&self.tree)
+    }
+
+    /// A session's turn in progress and its workspace, for the tool routes.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`].
+    pub async fn session_workspace(&self, id: &SessionId) -> Result<SessionWorkspace, Refusal> {
+        let id = id.clone();
+        let found =
+            self.store().read(move |reads: &mut dyn Reads| rules_of_workspaces::of_session(reads, &id));
+        found.await?.ok_or_else(|| Refusal::not_found("session"))
     }
 
     /// The observable state of every actor: `[{kind, id, state: {…}}]`.

@@ -1,5 +1,5 @@
 //! What tests and simulations stand on: clocks and entropy of their own, the in-memory store, the store contract, an
-//! engine whose steps a test chooses.
+//! engine whose steps a test chooses, workspaces in memory.
 
 pub mod clock;
 pub mod contract;
@@ -7,6 +7,8 @@ pub mod endpoints;
 pub mod engine;
 pub mod memory_store;
 pub mod virtual_time;
+pub mod workspaces;
 
 pub use clock::{ManualClock, SeededEntropy};
 pub use memory_store::{FaultPoint, MemoryStore};
+pub use workspaces::FakeWorkspaces;

@@ -11,3 +11,4 @@ mod reconcile;
 mod simulation;
 mod support;
 mod turns;
+mod workspaces;

@@ -199,6 +199,7 @@ fn ports(
         engine,
         actions: Arc::new(endpoints.clone()),
         schemas: Arc::new(NumberSchemas),
+        workspaces: None,
     }
 }
 

@@ -71,7 +71,7 @@ async fn a_result_of_the_wrong_shape_is_invalid_here() {
         let (channel, _) = channel();
         let asked = channel.clone();
         let task = tokio::task::spawn_local(async move {
-            asked.request::<_, nylorun_actors::harness::methods::Renewed>("lease.renew", &json!({})).await
+            asked.request::<_, methods::Renewed>("lease.renew", &json!({})).await
         });
         sent(&channel).await;
         answer(&channel, json!({"t": "res", "id": 1, "ok": true, "r": {"ok": true, "more": 1}}));

@@ -10,6 +10,7 @@ mod keys;
 mod reads;
 mod rows;
 mod tx;
+mod workspaces;
 
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ pub use self::rows::{
     Page, PrincipalRow, RecordRow, TenantRow, UsageRow, WakeRow,
 };
 pub use self::tx::Tx;
+pub use self::workspaces::{WorkspaceReads, WorkspaceTx};
 
 /// Why the store could not do what it was asked. Nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,12 +1,11 @@
 //! What can be read.
 
-use super::KeyReads;
-use super::StoreResult;
 use super::actions::ActionReads;
 use super::rows::{
     CommandRow, Counts, CredentialRow, DefinitionRow, EffectRow, FoldSnapshotRow, IdempotencyRow, Page,
     PrincipalRow, RecordRow, TenantRow, UsageRow, WakeRow,
 };
+use super::{KeyReads, StoreResult, WorkspaceReads};
 use crate::model::Micros;
 use crate::model::effect::EffectStatus;
 use crate::model::ids::{AgentId, EffectId, SessionId, TurnId, WorkerId};
@@ -14,7 +13,7 @@ use crate::model::json::JsonText;
 use crate::model::session::{SessionDoc, SessionHead, SessionPin};
 
 /// Everything that can be read, in a transaction or on a reader's snapshot.
-pub trait Reads: ActionReads + KeyReads {
+pub trait Reads: ActionReads + KeyReads + WorkspaceReads {
     /// The store's clock; it never goes back while the process lives.
     fn now(&self) -> Micros;
     /// The Tenant.

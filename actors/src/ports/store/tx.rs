@@ -5,7 +5,7 @@ use super::rows::{
     AuditRow, CommandRow, CredentialRow, DefinitionRow, EffectRow, FoldSnapshotRow, IdempotencyRow,
     PrincipalRow, UsageRow,
 };
-use super::{KeyTx, Reads, StoreResult};
+use super::{KeyTx, Reads, StoreResult, WorkspaceTx};
 use crate::model::Micros;
 use crate::model::effect::EffectStatus;
 use crate::model::event::EventKind;
@@ -17,7 +17,7 @@ use crate::model::session::{SessionDoc, SessionHead, SessionPin, SessionStatus};
 ///
 /// A write to a session or an effect that does not exist fails with [`StoreError::Missing`](super::StoreError::Missing). After any other error
 /// than `Missing` or `Conflict` the transaction is lost: whatever the closure answers, nothing of it is written.
-pub trait Tx: Reads + ActionTx + KeyTx {
+pub trait Tx: Reads + ActionTx + KeyTx + WorkspaceTx {
     /// A fresh random UUID.
     fn uuid(&mut self) -> String;
 

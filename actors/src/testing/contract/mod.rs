@@ -17,6 +17,7 @@ mod samples;
 mod sessions;
 mod tenant;
 mod transactions;
+mod workspaces;
 
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ pub use record::*;
 pub use sessions::*;
 pub use tenant::*;
 pub use transactions::*;
+pub use workspaces::*;
 
 /// A store under test.
 pub trait Subject {
@@ -136,6 +138,7 @@ macro_rules! store_contract {
             usage_is_a_ledger
             definitions_and_manifests_are_kept
             commands_are_recorded_once_per_session_and_key
+            workspaces_are_written_replaced_listed_and_deleted
             actions_come_back_as_written_and_change_what_may_change
             an_action_needs_its_session_and_is_written_once
             due_actions_take_turns_between_sessions

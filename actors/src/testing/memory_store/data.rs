@@ -6,6 +6,7 @@ use crate::model::Micros;
 use crate::model::ids::{AgentId, EffectId, SessionId};
 use crate::model::json::JsonText;
 use crate::model::session::{SessionDoc, SessionHead, SessionPin};
+use crate::model::workspace::WorkspaceRecord;
 use crate::ports::store::{
     ActionRow, AuditRow, CommandRow, CredentialRow, DefinitionRow, EffectRow, EndpointRow, FoldSnapshotRow,
     IdempotencyRow, PrincipalRow, RecordRow, SigningKeyRow, UsageRow, WakeRow,
@@ -48,6 +49,7 @@ pub(super) struct Tables {
     pub idempotency: BTreeMap<String, IdempotencyRow>,
     pub audit: BTreeMap<String, AuditRow>,
     pub usage: BTreeMap<String, UsageRow>,
+    pub workspaces: BTreeMap<String, WorkspaceRecord>,
     /// With the order of their creation.
     pub actions: BTreeMap<EffectId, (u64, ActionRow)>,
     pub endpoints: BTreeMap<AgentId, EndpointRow>,

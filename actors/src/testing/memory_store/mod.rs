@@ -8,6 +8,7 @@ mod actions;
 mod data;
 mod keys;
 mod tx;
+mod workspaces;
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

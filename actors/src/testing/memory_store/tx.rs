@@ -4,7 +4,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use super::data::{Data, SessionRows, Table, Undo};
+use super::data::{Data, SessionRows, Table, Tables, Undo};
 use crate::model::Micros;
 use crate::model::effect::{EffectKind, EffectStatus};
 use crate::model::event::{Envelope, EventKind};
@@ -66,6 +66,10 @@ impl<'a> MemoryTx<'a> {
         for step in self.undo.into_iter().rev() {
             step(self.data);
         }
+    }
+
+    pub(super) fn tables(&self) -> &Tables {
+        &self.data.tables
     }
 
     pub(super) fn set<K, V>(&mut self, table: Table<K, V>, key: K, value: Option<V>)

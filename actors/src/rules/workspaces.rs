@@ -1,0 +1,153 @@
+//! Whose workspace a session uses, whether its owner is still there, and how the record of workspaces follows what is
+//! there (spec: sandbox, sections 3, 10, 15; harness-api, section 15).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::ids::{SessionId, TenantId, TurnId};
+use crate::model::json::Json;
+use crate::model::workspace::{Claim, ClaimKind, WorkspaceRecord, WorkspaceSession, key_prefix, sandbox_key};
+use crate::ports::store::{Reads, StoreError, StoreResult, Tx};
+use crate::ports::workspaces::WorkspaceOf;
+
+/// Longest chain of sessions that share one workspace: nobody builds one, and a cycle must end.
+const LONGEST_CHAIN: usize = 64;
+/// Longest key of a workspace.
+const KEY_CHARS: usize = 512;
+/// Records of one read.
+const PAGE: usize = 500;
+
+/// What a tool route asks of a session before anything else.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionWorkspace {
+    /// Its turn in progress.
+    pub active_turn: Option<TurnId>,
+    /// Its workspace, if it was opened with a sandbox.
+    pub workspace: Option<WorkspaceOf>,
+}
+
+/// A session's workspace. `None`: no such session.
+///
+/// # Errors
+/// The store's.
+pub fn of_session(reads: &mut dyn Reads, id: &SessionId) -> StoreResult<Option<SessionWorkspace>> {
+    let Some(head) = reads.session(id)? else { return Ok(None) };
+    let pin = reads.session_pin(id)?.unwrap_or_default();
+    let active_turn = head.active_turn_id.clone();
+    let Some(spec) = pin.sandbox else { return Ok(Some(SessionWorkspace { active_turn, workspace: None })) };
+    let spec: Json =
+        spec.decode().map_err(|e| StoreError::Corrupt(format!("the sandbox of {id} does not parse: {e}")))?;
+    let (owner_id, sandbox_id) = owner(reads, id)?;
+    let session = WorkspaceSession { owner_id, sandbox_id, active_turn_id: active_turn.clone() };
+    // Which sandbox resources are pods is known when there are resources; until then none is.
+    let workspace = Some(WorkspaceOf { session, spec, pod: None });
+    Ok(Some(SessionWorkspace { active_turn, workspace }))
+}
+
+/// The session at the end of the chain of owners, and the sandbox resource that it is attached to. A cycle, or an owner
+/// that is gone, leaves the session on its own.
+///
+/// # Errors
+/// The store's.
+pub fn owner(reads: &mut dyn Reads, id: &SessionId) -> StoreResult<(SessionId, Option<String>)> {
+    let mut at = id.clone();
+    for _ in 0..LONGEST_CHAIN {
+        let next = reads.session_pin(&at)?.and_then(|pin| pin.sandbox_owner_id);
+        match next.filter(|next| *next != at) {
+            None => {
+                let sandbox = reads.session(&at)?.and_then(|head| head.sandbox_id);
+                return Ok((at, sandbox));
+            }
+            Some(next) if reads.session(&next)?.is_none() => return Ok((next, None)),
+            Some(next) => at = next,
+        }
+    }
+    let sandbox = reads.session(id)?.and_then(|head| head.sandbox_id);
+    Ok((id.clone(), sandbox))
+}
+
+/// Whether a claim's record may be taken: it comes with the right claim, names the claim's session and a workspace of
+/// this Tenant, and from a pod's engine its own (spec: harness-api, section 15.4).
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn check_record(tenant: &TenantId, claim: &Claim, pod: Option<&str>) -> Result<(), &'static str> {
+    let Some(record) = &claim.record else { return Ok(()) };
+    if claim.kind != ClaimKind::State {
+        return Err("a record comes only with sandbox.state");
+    }
+    if record.session_id != claim.session_id {
+        return Err("the record names another session than the claim");
+    }
+    if !record.key.starts_with(&key_prefix(tenant)) || record.key.chars().count() > KEY_CHARS {
+        return Err("the record's key is none of this Tenant's");
+    }
+    match pod {
+        Some(pod) if record.key != sandbox_key(tenant, pod) => {
+            Err("a pod's engine claims its own workspace only")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Keys of the workspaces whose owner is gone.
+///
+/// # Errors
+/// The store's.
+pub fn without_owner(reads: &mut dyn Reads, records: &[WorkspaceRecord]) -> StoreResult<Vec<String>> {
+    let mut gone = Vec::new();
+    for record in records {
+        // There are no sandbox resources yet, so nothing says that one is gone.
+        if record.sandbox_id.is_none() && reads.session(&record.session_id)?.is_none() {
+            gone.push(record.key.clone());
+        }
+    }
+    Ok(gone)
+}
+
+/// Every record.
+///
+/// # Errors
+/// The store's.
+pub fn all(reads: &mut dyn Reads) -> StoreResult<Vec<WorkspaceRecord>> {
+    let mut records: Vec<WorkspaceRecord> = Vec::new();
+    loop {
+        let after = records.last().map(|record| record.key.clone());
+        let page = reads.workspaces(after.as_deref(), PAGE)?;
+        let full = page.len() == PAGE;
+        records.extend(page);
+        if !full {
+            return Ok(records);
+        }
+    }
+}
+
+/// Makes the record follow what a sweep has found: `listed` are there, `removed` and `nowhere` are not.
+///
+/// # Errors
+/// The store's.
+pub fn follow(
+    tx: &mut dyn Tx,
+    listed: &[WorkspaceRecord],
+    removed: &[String],
+    nowhere: &[String],
+) -> StoreResult<()> {
+    let removed: BTreeSet<&str> = removed.iter().chain(nowhere).map(String::as_str).collect();
+    let mut newest: BTreeMap<&str, &WorkspaceRecord> = BTreeMap::new();
+    for record in listed.iter().filter(|record| !removed.contains(record.key.as_str())) {
+        let known = newest.entry(&record.key).or_insert(record);
+        if known.updated_at < record.updated_at {
+            *known = record;
+        }
+    }
+    for (key, record) in newest {
+        // A claim that came since the list was made knows more.
+        let known = tx.workspace(key)?;
+        if known.is_none_or(|known| known.state != record.state && known.updated_at <= record.updated_at) {
+            tx.put_workspace(record)?;
+        }
+    }
+    for key in removed {
+        tx.delete_workspace(key)?;
+    }
+    Ok(())
+}

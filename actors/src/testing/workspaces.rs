@@ -1,0 +1,213 @@
+//! Workspaces in memory, for tests of whoever reaches them: files in a map, a command that is its own output, and one
+//! (`wait`) that runs until its call is given up.
+
+// These stand in for what a test would otherwise set up: they may panic.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use serde_json::json;
+
+use crate::model::Json;
+use crate::model::ids::TenantId;
+use crate::model::workspace::{
+    BytesAnswer, Claim, ClaimKind, FileEntry, ListAnswer, Listing, Removal, Tool, ToolOutcome,
+    WorkspaceBytes, WorkspaceCall, WorkspaceList, WorkspaceRecord, WorkspaceReport, WorkspaceSession,
+    WorkspaceState, sandbox_key,
+};
+use crate::ports::engine::ApiError;
+use crate::ports::workspaces::{Claims, WorkspaceManager};
+
+/// Workspaces in memory.
+pub struct FakeWorkspaces(Arc<Inner>);
+
+struct Inner {
+    tenant: TenantId,
+    records: Mutex<BTreeMap<String, WorkspaceRecord>>,
+    files: Mutex<BTreeMap<(String, String), String>>,
+    given_up: AtomicUsize,
+}
+
+/// Counts a call that was dropped before it ended.
+struct Running<'a>(&'a AtomicUsize, bool);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if !self.1 {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl FakeWorkspaces {
+    /// None yet, of this Tenant.
+    #[must_use]
+    pub fn of(tenant: TenantId) -> Arc<Self> {
+        Arc::new(Self(Arc::new(Inner {
+            tenant,
+            records: Mutex::default(),
+            files: Mutex::default(),
+            given_up: AtomicUsize::new(0),
+        })))
+    }
+
+    /// Calls that were given up.
+    #[must_use]
+    pub fn given_up(&self) -> usize {
+        self.0.given_up.load(Ordering::SeqCst)
+    }
+
+    /// Keys of the workspaces that are there.
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
+        self.0.records.lock().unwrap().keys().cloned().collect()
+    }
+}
+
+impl Inner {
+    async fn open(&self, session: &WorkspaceSession, claims: &dyn Claims) -> String {
+        let key = session.key(&self.tenant);
+        for state in [WorkspaceState::Creating, WorkspaceState::Running] {
+            let known = self.records.lock().unwrap().get(&key).map(|record| record.state);
+            if known == Some(WorkspaceState::Running) {
+                break;
+            }
+            let at = "2026-01-01T00:00:00.000Z".to_owned();
+            let record = WorkspaceRecord {
+                key: key.clone(),
+                session_id: session.owner_id.clone(),
+                sandbox_id: session.sandbox_id.clone(),
+                backend: "virtual".to_owned(),
+                image: "python:3.13-slim".to_owned(),
+                state,
+                created_at: at.clone(),
+                updated_at: at,
+            };
+            self.records.lock().unwrap().insert(key.clone(), record.clone());
+            let payload = json!({"state": state.as_str(), "backend": "virtual"});
+            claims.claim(claim(session, ClaimKind::State, payload, Some(record))).await;
+        }
+        key
+    }
+
+    async fn run(&self, call: WorkspaceCall, claims: &dyn Claims) -> ToolOutcome {
+        let key = self.open(&call.session, claims).await;
+        let text = |name: &str| call.input[name].as_str().unwrap_or_default().to_owned();
+        let outcome = match call.tool {
+            Tool::Bash if text("command") == "wait" => std::future::pending().await,
+            Tool::Bash => ToolOutcome::Completed {
+                output: json!({"exitCode": 0, "stdout": text("command"), "stderr": ""}),
+            },
+            Tool::Write => {
+                let (path, content) = (text("path"), text("content"));
+                let output = json!({"path": path, "bytes": content.len()});
+                self.files.lock().unwrap().insert((key, path), content);
+                ToolOutcome::Completed { output }
+            }
+            Tool::Read => match self.files.lock().unwrap().get(&(key, text("path"))) {
+                Some(content) => ToolOutcome::Completed { output: json!(content) },
+                None => ToolOutcome::failed("sandbox.not_found", "no such file"),
+            },
+            Tool::Edit | Tool::Grep | Tool::Glob => ToolOutcome::failed("sandbox.unsupported", "not here"),
+        };
+        let said = if matches!(outcome, ToolOutcome::Completed { .. }) { "completed" } else { "failed" };
+        let payload = json!({"tool": call.tool.as_str(), "outcome": said, "durationMs": 1});
+        claims.claim(claim(&call.session, ClaimKind::Exec, payload, None)).await;
+        outcome
+    }
+}
+
+fn claim(
+    session: &WorkspaceSession,
+    kind: ClaimKind,
+    payload: Json,
+    record: Option<WorkspaceRecord>,
+) -> Claim {
+    let (session_id, turn_id) = (session.owner_id.clone(), session.active_turn_id.clone());
+    Claim { run_id: None, session_id, turn_id, kind, payload, record }
+}
+
+impl WorkspaceManager for FakeWorkspaces {
+    fn call(
+        &self,
+        call: WorkspaceCall,
+        claims: Arc<dyn Claims>,
+    ) -> BoxFuture<'static, Result<ToolOutcome, ApiError>> {
+        let inner = Arc::clone(&self.0);
+        async move {
+            let mut running = Running(&inner.given_up, false);
+            let outcome = inner.run(call, &*claims).await;
+            running.1 = true;
+            Ok(outcome)
+        }
+        .boxed()
+    }
+
+    fn list(
+        &self,
+        list: WorkspaceList,
+        _claims: Arc<dyn Claims>,
+    ) -> BoxFuture<'static, Result<ListAnswer, ApiError>> {
+        let key = list.session.key(&self.0.tenant);
+        let files = self.0.files.lock().unwrap();
+        let below = format!("{}/", list.list.dir);
+        let entries = files.iter().filter(|((of, _), _)| *of == key).filter_map(|((_, path), content)| {
+            let path = path.strip_prefix(&below)?.to_owned();
+            Some(FileEntry { path, size: content.len() as u64 })
+        });
+        let listing = Listing { entries: entries.collect(), truncated: false };
+        let path = list.list.dir;
+        async move { Ok(ListAnswer::Listed { path, listing }) }.boxed()
+    }
+
+    fn bytes(
+        &self,
+        bytes: WorkspaceBytes,
+        _claims: Arc<dyn Claims>,
+    ) -> BoxFuture<'static, Result<BytesAnswer, ApiError>> {
+        let (key, path) = (bytes.session.key(&self.0.tenant), bytes.bytes.path);
+        let found = self.0.files.lock().unwrap().get(&(key, path.clone())).map(|text| STANDARD.encode(text));
+        async move {
+            Ok(match found {
+                Some(base64) => BytesAnswer::Read { path, base64 },
+                None => BytesAnswer::Missing { path },
+            })
+        }
+        .boxed()
+    }
+
+    fn report(&self) -> BoxFuture<'static, WorkspaceReport> {
+        let mut report = WorkspaceReport::none("auto", "in memory, for tests");
+        report.backend = Some("virtual".to_owned());
+        report.isolation = Some("process".to_owned());
+        async move { report }.boxed()
+    }
+
+    fn sweep(
+        &self,
+        _now: Option<f64>,
+        _claims: Arc<dyn Claims>,
+    ) -> BoxFuture<'static, Result<Vec<WorkspaceRecord>, ApiError>> {
+        let records = self.0.records.lock().unwrap().values().cloned().collect();
+        async move { Ok(records) }.boxed()
+    }
+
+    fn remove(&self, what: Removal) -> BoxFuture<'static, Result<(), ApiError>> {
+        let of_sandboxes = what.sandbox_ids.iter().flatten().map(|id| sandbox_key(&self.0.tenant, id));
+        let keys: Vec<String> = what.keys.iter().flatten().cloned().chain(of_sandboxes).collect();
+        let stays = |key: &String| !what.all && !keys.contains(key);
+        self.0.records.lock().unwrap().retain(|key, _| stays(key));
+        self.0.files.lock().unwrap().retain(|(key, _), _| stays(key));
+        async { Ok(()) }.boxed()
+    }
+
+    fn close(&self) -> BoxFuture<'static, ()> {
+        async {}.boxed()
+    }
+}

@@ -1,0 +1,89 @@
+//! Workspaces as core reaches them (spec: sandbox, section 15; harness-api, section 15).
+//!
+//! | File | Has |
+//! |---|---|
+//! | [`local`] | those of this process: calls go to the manager that it was given |
+//! | [`remote`] | those of connected harnesses: calls become requests of their connections |
+//! | this file | which of the two a Tenant has, and the sweep over either |
+
+pub mod local;
+pub mod remote;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::limits::WORKSPACE_AWAIT_MS;
+use crate::model::workspace::Removal;
+use crate::ports::WorkspaceError;
+use crate::ports::store::{Reads, StoreError};
+use crate::ports::workspaces::{Swept, Workspaces};
+use crate::rules::workspaces as rules;
+use crate::tenant::HarnessMode;
+use crate::tenant::tree::Tree;
+
+/// The workspaces of a Tenant: of this process where its harness is in it, else of connected harnesses.
+#[must_use]
+pub fn of(tree: &Arc<Tree>) -> Arc<dyn Workspaces> {
+    match (tree.config.harness, &tree.ports.workspaces) {
+        (HarnessMode::InProcess, Some(manager)) => {
+            Arc::new(local::LocalWorkspaces::new(Arc::clone(manager), tree.ports.store.clone()))
+        }
+        _ => Arc::new(remote::RemoteWorkspaces::new(Arc::clone(tree))),
+    }
+}
+
+/// What a sweep remembers from one pass to the next.
+#[derive(Debug, Default)]
+pub struct Missing(Mutex<HashMap<String, Instant>>);
+
+impl Missing {
+    /// Keys on record that have been nowhere for long enough to be given up.
+    fn nowhere(&self, recorded: &HashSet<String>, there: &HashSet<&str>) -> Vec<String> {
+        let now = Instant::now();
+        let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        since.retain(|key, _| recorded.contains(key) && !there.contains(key.as_str()));
+        for key in recorded.iter().filter(|key| !there.contains(key.as_str())) {
+            since.entry(key.clone()).or_insert(now);
+        }
+        let long = Duration::from_millis(WORKSPACE_AWAIT_MS);
+        let given_up = since.iter().filter(|(_, at)| now.duration_since(**at) >= long);
+        let mut given_up: Vec<String> = given_up.map(|(key, _)| key.clone()).collect();
+        given_up.sort_unstable();
+        since.retain(|key, _| given_up.binary_search(key).is_err());
+        given_up
+    }
+}
+
+/// One sweep: idle workspaces stop, those without an owner are removed, the record follows what is there.
+///
+/// # Errors
+/// Whatever stopped it; the next one begins anew.
+pub async fn sweep(tree: &Arc<Tree>, missing: &Missing) -> Result<(), WorkspaceError> {
+    let workspaces = of(tree);
+    let Swept { records, complete } = workspaces.sweep().await?;
+    if records.is_empty() && !complete {
+        return Ok(());
+    }
+    let store = &tree.ports.store;
+    let read = move |reads: &mut dyn Reads| {
+        let gone = rules::without_owner(reads, &records)?;
+        let recorded: HashSet<String> = rules::all(reads)?.into_iter().map(|record| record.key).collect();
+        Ok::<_, StoreError>((records, gone, recorded))
+    };
+    let (listed, gone, recorded) = store.read(read).await?;
+    if !gone.is_empty() {
+        workspaces.remove(Removal::keys(gone.clone())).await?;
+        tracing::info!(count = gone.len(), "workspaces without an owner were removed");
+    }
+    let there: HashSet<&str> = listed.iter().map(|record| record.key.as_str()).collect();
+    // While somebody has not answered, what is missing may be theirs.
+    let nowhere = if complete { missing.nowhere(&recorded, &there) } else { Vec::new() };
+    if listed.is_empty() && nowhere.is_empty() {
+        return Ok(());
+    }
+    store.tx(move |tx| rules::follow(tx, &listed, &gone, &nowhere)).await?;
+    Ok(())
+}
