@@ -136,6 +136,13 @@ fn times() -> Vec<Row> {
             "its actor leaves memory with its folded transcript",
             "`idle-after-ms`",
         ),
+        row(
+            "age of an Action that does not reach its endpoint",
+            ms(config.delivery_max_age_ms.unsigned_abs()),
+            "rules/delivery",
+            "it is parked: no more calls, `dead` in status, until a registration, a good ping or an operator revives it",
+            "`delivery-max-age`",
+        ),
     ]
 }
 

@@ -35,7 +35,8 @@ fn path(session: &str) -> String {
 
 fn table(out: &Out, session: &str, answer: &Json) -> Result<(), Fault> {
     let listed = rows(&answer["effects"], |effect| {
-        let input = if effect["input"].is_null() { "-".to_owned() } else { cut(&encode(&effect["input"]), INPUT) };
+        let input =
+            if effect["input"].is_null() { "-".to_owned() } else { cut(&encode(&effect["input"]), INPUT) };
         vec![
             plain(&effect["effectId"]),
             plain(&effect["kind"]),
@@ -72,7 +73,8 @@ async fn decide(client: &Client, out: &Out, resolve: &Resolve) -> Result<(), Fau
         "completed"
     } else if let Some(code) = &resolve.failed {
         body["resolution"] = json!("failed");
-        let message = resolve.message.clone().unwrap_or_else(|| "an operator decided that it failed".to_owned());
+        let message =
+            resolve.message.clone().unwrap_or_else(|| "an operator decided that it failed".to_owned());
         body["error"] = json!({ "code": code, "message": message });
         "failed"
     } else {

@@ -94,7 +94,8 @@ async fn ping(client: &Client, out: &Out, agent: &str) -> Result<(), Fault> {
     let took = begun.elapsed().as_millis();
     let answer = answer.map_err(|fault| {
         let ours = fault.exit == exit::FAILED && fault.fix.is_none();
-        let fix = "`nylorun endpoints list` shows the URL; docs/actions.md says what an endpoint answers to a ping";
+        let fix =
+            "`nylorun endpoints list` shows the URL; docs/actions.md says what an endpoint answers to a ping";
         if ours { fault.fix(fix) } else { fault }
     })?;
     if out.is_json() {

@@ -35,7 +35,9 @@ impl Words {
                 let wait = payload["retryInMs"].as_f64().unwrap_or(0.0) / 1000.0;
                 let message = payload["message"].as_str().map(|m| format!(" ({m})")).unwrap_or_default();
                 let reason = plain(&payload["reason"]);
-                clean(&format!("! {name} did not reach its endpoint: {reason}{message}; again in {wait:.1} s"))
+                clean(&format!(
+                    "! {name} did not reach its endpoint: {reason}{message}; again in {wait:.1} s"
+                ))
             }
             "action.completed" => {
                 let name = self.named(payload);
@@ -46,7 +48,9 @@ impl Words {
             }
             "action.uncertain" => {
                 let name = self.name(&payload["actionId"]);
-                format!("! {name} was delivered and not answered: nobody knows whether it happened, and it is not repeated")
+                format!(
+                    "! {name} was delivered and not answered: nobody knows whether it happened, and it is not repeated"
+                )
             }
             "effect.uncertain" => {
                 let (name, why) = (self.name(&payload["effectId"]), payload["message"].as_str());
@@ -113,7 +117,8 @@ pub fn cut(text: &str, chars: usize) -> String {
 /// asked, and so could marks that turn the direction of text.
 #[must_use]
 pub fn clean(text: &str) -> String {
-    let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}');
+    let turns =
+        |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}');
     text.chars()
         .map(|c| match c {
             '\n' | '\t' => ' ',
@@ -134,15 +139,29 @@ mod tests {
         let mut words = Words::default();
         let mut tell = |kind: &str, payload: Json| words.tell(kind, &payload).unwrap_or_default();
         let id = json!("t:0:tool:1");
-        assert!(tell("action.pending", json!({ "actionId": id, "kind": "tool", "toolName": "refund" })).contains("refund waits"));
-        assert!(tell("action.delivered", json!({ "actionId": id, "generation": 2 })).contains("refund is at its endpoint (delivery 2)"));
+        assert!(
+            tell("action.pending", json!({ "actionId": id, "kind": "tool", "toolName": "refund" }))
+                .contains("refund waits")
+        );
+        assert!(
+            tell("action.delivered", json!({ "actionId": id, "generation": 2 }))
+                .contains("refund is at its endpoint (delivery 2)")
+        );
         let failed = tell(
             "action.delivery_failed",
             json!({ "actionId": id, "generation": 2, "reason": "endpoint.busy", "message": "HTTP 429", "retryInMs": 250 }),
         );
-        assert!(failed.contains("refund") && failed.contains("endpoint.busy (HTTP 429)") && failed.contains("0.2 s"), "{failed}");
+        assert!(
+            failed.contains("refund")
+                && failed.contains("endpoint.busy (HTTP 429)")
+                && failed.contains("0.2 s"),
+            "{failed}"
+        );
         assert!(tell("action.uncertain", json!({ "actionId": id })).contains("nobody knows"));
-        let decided = tell("effect.reconciled", json!({ "effectId": id, "resolution": "retry", "by": "application:local" }));
+        let decided = tell(
+            "effect.reconciled",
+            json!({ "effectId": id, "resolution": "retry", "by": "application:local" }),
+        );
         assert_eq!(decided, "· application:local decided: refund is to be tried again");
         let done = json!({ "actionId": id, "kind": "tool", "toolName": "refund", "result": { "kind": "completed", "output": 7 } });
         assert_eq!(tell("action.completed", done), "← refund answered 7");

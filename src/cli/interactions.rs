@@ -182,7 +182,10 @@ async fn only(client: &Client, session: &str, reply: &Reply) -> Result<String, F
             let status = plain(&view["status"]);
             Err(fault(format!("session {session} is {status}: nothing waits for an answer")))
         }
-        ([], _) => Err(fault(format!("session {session} waits for answers of another kind")).fix(listed(session, &open))),
+        ([], _) => {
+            Err(fault(format!("session {session} waits for answers of another kind"))
+                .fix(listed(session, &open)))
+        }
         (several, _) => {
             let message = format!("{} of the kind wait in session {session}; say which", several.len());
             Err(fault(message).fix(listed(session, &open)))
@@ -195,14 +198,19 @@ async fn which(client: &Client, session: &str, fault: Fault) -> Fault {
     let view = client.call(Method::GET, &format!("/v1/sessions/{}", segment(session)), None).await;
     let open = view.map(|view| all(&view["waits"])).unwrap_or_default();
     if open.is_empty() {
-        fault.fix(format!("nothing waits for an answer now; `nylorun sessions show {}` says how it stands", word(session)))
+        fault.fix(format!(
+            "nothing waits for an answer now; `nylorun sessions show {}` says how it stands",
+            word(session)
+        ))
     } else {
         fault.fix(listed(session, &open))
     }
 }
 
 fn listed(session: &str, open: &[Interaction]) -> String {
-    let lines = open.iter().map(|asked| format!("\n    {} {:?}: {}", asked.kind(), asked.prompt, asked.command(session)));
+    let lines = open
+        .iter()
+        .map(|asked| format!("\n    {} {:?}: {}", asked.kind(), asked.prompt, asked.command(session)));
     format!("these wait:{}", lines.collect::<String>())
 }
 
@@ -219,7 +227,10 @@ mod tests {
         ]);
         let open = all(&calls);
         assert_eq!(open.len(), 2);
-        assert_eq!((open[0].id.as_str(), open[0].approval, open[0].prompt.as_str()), ("i1", true, "Sure?\u{fffd}[1A"));
+        assert_eq!(
+            (open[0].id.as_str(), open[0].approval, open[0].prompt.as_str()),
+            ("i1", true, "Sure?\u{fffd}[1A")
+        );
         assert!(!open[1].approval);
         assert!(all(&json!({ "effectIds": ["x"] })).is_empty());
         assert_eq!(open[1].command("it's"), r"nylorun respond 'it'\''s' i2 ANSWER");

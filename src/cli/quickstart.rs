@@ -83,9 +83,14 @@ async fn refund(client: &Client, out: &Out, answers: Answers) -> Result<u8, Faul
     let ended = ended?;
     if !out.is_json() {
         let session = &ended.session;
+        let after = if ended.status == "completed" {
+            "Then it went on in the background and called back."
+        } else {
+            "This program's endpoint is gone now; the next `nylorun quickstart` is another one, and what waits goes on there."
+        };
         out.note(&format!(
             "\n7. The turn is {}. The refund waited for your word in the Runtime's record, not in a process: an \
-             approval may take days and restarts. Then it went on in the background and called back.\n\
+             approval may take days and restarts. {after}\n\
              \x20  nylorun sessions events {session}    deliveries, approval, result\n\
              \x20  docs/actions.md, examples/            an endpoint of your own",
             ended.status,

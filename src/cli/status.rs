@@ -97,7 +97,8 @@ fn actions(out: &Out, tenant: &Json, endpoints: &Json) -> Result<(), Fault> {
     let failing: Vec<&Json> =
         all.iter().filter(|e| e["health"]["consecutiveFailures"].as_u64().is_some_and(|n| n > 0)).collect();
     if !all.is_empty() {
-        let state = if failing.is_empty() { "all well".to_owned() } else { format!("{} failing", failing.len()) };
+        let state =
+            if failing.is_empty() { "all well".to_owned() } else { format!("{} failing", failing.len()) };
         out.line(&format!("endpoints {}, {state}", all.len()))?;
     }
     for endpoint in failing {

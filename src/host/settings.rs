@@ -68,6 +68,7 @@ settings! {
     "rollover-ms", ["NYLORUN_ROLLOVER_MS"], false, "1200000", "Time after which a segment rolls over";
     "sweep-interval-ms", ["NYLORUN_SWEEP_INTERVAL_MS"], false, "5000", "Pause between two passes of the sweeper";
     "idle-after-ms", ["NYLORUN_IDLE_AFTER_MS"], false, "15000", "How long a session without work stays in memory";
+    "delivery-max-age", ["NYLORUN_DELIVERY_MAX_AGE"], false, "24h", "How long an Action that does not reach its endpoint is tried, such as `90s`, `15m`, `24h`, `7d`";
     "arbiters", ["NYLORUN_ARBITERS"], false, "one per core", "Threads that sessions are spread over";
     "open-timeout-ms", ["NYLORUN_OPEN_TIMEOUT_MS"], false, "30000", "How long the Tenant may take to open";
 }
@@ -241,6 +242,8 @@ pub struct Settings {
     pub sweep_interval_ms: Option<u64>,
     /// Milliseconds.
     pub idle_after_ms: Option<u64>,
+    /// Milliseconds.
+    pub delivery_max_age_ms: Option<i64>,
     /// Threads.
     pub arbiters: Option<u64>,
     /// Milliseconds.

@@ -143,11 +143,15 @@ impl From<Refused> for Refusal {
         let unauthorized = |code, message| Self::new(StatusCode::UNAUTHORIZED, code, message);
         match refused {
             Refused::Missing => unauthorized("signature_missing", "there is no Nylorun-Signature"),
-            Refused::Invalid => unauthorized("signature_invalid", "Nylorun-Signature is not for this delivery"),
-            Refused::Expired => unauthorized("token_expired", "Nylorun-Signature has expired"),
-            Refused::KeyUnknown => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "key_unknown", "the signing key is not known here yet")
+            Refused::Invalid => {
+                unauthorized("signature_invalid", "Nylorun-Signature is not for this delivery")
             }
+            Refused::Expired => unauthorized("token_expired", "Nylorun-Signature has expired"),
+            Refused::KeyUnknown => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "key_unknown",
+                "the signing key is not known here yet",
+            ),
         }
     }
 }
@@ -178,7 +182,11 @@ fn json_body(mut response: actix_web::HttpResponseBuilder, body: &Json) -> HttpR
 /// Method, token, shape, token against body, agent; then the work.
 async fn answer(state: &State, request: &HttpRequest, body: &Bytes) -> Result<HttpResponse, Refusal> {
     if request.method() != Method::POST {
-        return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "deliveries are POSTed"));
+        return Err(Refusal::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method_not_allowed",
+            "deliveries are POSTed",
+        ));
     }
     let token = request.headers().get("nylorun-signature").and_then(|value| value.to_str().ok());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -237,9 +245,7 @@ fn read(body: &[u8]) -> Option<Asked> {
 /// A token is for one Action, one delivery of it, and one agent: the body must say the same.
 fn fits(claims: &Claims, asked: &Asked) -> bool {
     match asked {
-        Asked::Ping { agent } => {
-            claims.subject == "ping" && claims.generation == 0 && claims.agent == *agent
-        }
+        Asked::Ping { agent } => claims.subject == "ping" && claims.generation == 0 && claims.agent == *agent,
         Asked::Action(action) => {
             action["actionId"] == claims.subject.as_str()
                 && action["generation"] == claims.generation

@@ -88,7 +88,12 @@ impl<'a> Parts<'a> {
         if header.len() != 3 || !is("alg", "ES256") || !is("typ", TYP) {
             return None;
         }
-        Some(Self { signed, kid, claims: object(claims)?, signature: URL_SAFE_NO_PAD.decode(signature).ok()? })
+        Some(Self {
+            signed,
+            kid,
+            claims: object(claims)?,
+            signature: URL_SAFE_NO_PAD.decode(signature).ok()?,
+        })
     }
 }
 

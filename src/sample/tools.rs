@@ -75,8 +75,13 @@ mod tests {
             run(REFUND, &json!({ "orderId": "1042" }), resume.as_ref(), Duration::from_secs(3))
         };
         let Done::Now(asked) = refund(None) else { panic!("it works without asking") };
-        assert_eq!((&asked["kind"], &asked["interaction"]["kind"]), (&json!("interaction-required"), &json!("approval")));
-        let Done::Later(work, value) = refund(Some(json!({ "approved": true }))) else { panic!("nothing is done") };
+        assert_eq!(
+            (&asked["kind"], &asked["interaction"]["kind"]),
+            (&json!("interaction-required"), &json!("approval"))
+        );
+        let Done::Later(work, value) = refund(Some(json!({ "approved": true }))) else {
+            panic!("nothing is done")
+        };
         assert_eq!((work.as_secs(), &value["output"]["state"]), (3, &json!("refunded")));
         for not in [json!({ "approved": false }), json!({}), json!({ "value": true })] {
             let Done::Now(denied) = refund(Some(not)) else { panic!("it works without approval") };

@@ -52,7 +52,8 @@ impl Micros {
         if !form {
             return None;
         }
-        let number = |from: usize, to: usize| text.get(from..to).and_then(|digits| digits.parse::<i64>().ok());
+        let number =
+            |from: usize, to: usize| text.get(from..to).and_then(|digits| digits.parse::<i64>().ok());
         let days = days_from_civil(number(0, 4)?, number(5, 7)?, number(8, 10)?);
         let in_day = (number(11, 13)? * 60 + number(14, 16)?) * 60 + number(17, 19)?;
         Some(Self(((days * 86_400 + in_day) * 1000 + number(20, 23)?) * 1000))
@@ -99,7 +100,9 @@ mod tests {
             let instant = Micros(ms * 1000);
             assert_eq!(Micros::from_iso(&instant.to_iso()), Some(instant), "{}", instant.to_iso());
         }
-        for other in ["", "2026-01-01", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00.000+", "é026-01-01T00:00:00.00Z"] {
+        for other in
+            ["", "2026-01-01", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00.000+", "é026-01-01T00:00:00.00Z"]
+        {
             assert_eq!(Micros::from_iso(other), None, "{other}");
         }
     }

@@ -23,7 +23,9 @@ pub struct Verdict {
 /// `respond`.
 #[derive(Debug, Args)]
 #[command(allow_missing_positional = true)]
-#[command(after_help = "VALUE is JSON where it is JSON (`42`, `true`, `\"42\"`, `{\"size\":3}`), and text where it is not.")]
+#[command(
+    after_help = "VALUE is JSON where it is JSON (`42`, `true`, `\"42\"`, `{\"size\":3}`), and text where it is not."
+)]
 pub struct Respond {
     /// Id of the session
     pub session: String,
@@ -154,5 +156,6 @@ pub struct Resolve {
 }
 
 fn value(text: &str) -> Result<Json, String> {
-    json::parse(text.as_bytes()).map_err(|error| format!("it is not JSON: {error} (text is JSON in quotes: '\"done\"')"))
+    json::parse(text.as_bytes())
+        .map_err(|error| format!("it is not JSON: {error} (text is JSON in quotes: '\"done\"')"))
 }

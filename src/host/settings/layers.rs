@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use nylorun_actors::model::ids::is_ulid_id;
+use nylorun_actors::model::manifest::parse_duration_ms;
 use nylorun_actors::tenant::{HarnessMode, ModelOnCrash};
 
 use super::{Effective, Listen, Origin, SETTINGS, Settings, SettingsError, parse_port};
@@ -188,6 +189,11 @@ impl<'a> Layers<'a> {
             rollover_ms: self.number("rollover-ms")?,
             sweep_interval_ms: self.number("sweep-interval-ms")?,
             idle_after_ms: self.number("idle-after-ms")?,
+            delivery_max_age_ms: self.get("delivery-max-age", |text| {
+                parse_duration_ms(text)
+                    .and_then(|ms| i64::try_from(ms).ok())
+                    .ok_or_else(|| format!("`{text}` is not a duration such as `90s`, `15m` or `24h`"))
+            })?,
             arbiters: self.number("arbiters")?,
             open_timeout_ms: self.number("open-timeout-ms")?.unwrap_or(30_000),
             home,

@@ -57,6 +57,7 @@ fn a_malformed_value_names_its_place() {
         ("NYLORUN_ALLOWED_HOSTS", "name-without-port"),
         ("NYLORUN_OWNER_LEASE_MS", "0"),
         ("NYLORUN_MODEL_ON_CRASH", "maybe"),
+        ("NYLORUN_DELIVERY_MAX_AGE", "24"),
         ("NYLORUN_DATABASE_URL", "/a/path"),
     ] {
         let error = load(&[], &[(name, value)], None).expect_err(name).to_string();

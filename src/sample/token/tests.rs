@@ -38,7 +38,8 @@ impl Runtime {
                 let read = socket.read(&mut head).await.unwrap_or(0);
                 assert!(head[..read].starts_with(b"GET /v1/access/jwks "));
                 count.fetch_add(1, Ordering::SeqCst);
-                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", set.len());
+                let head =
+                    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", set.len());
                 let _ = socket.write_all(format!("{head}{set}").as_bytes()).await;
             }
         });
@@ -78,7 +79,10 @@ async fn a_good_token_says_what_it_is_for_and_the_keys_are_fetched_once() {
     let runtime = Runtime::start().await;
     for _ in 0..3 {
         let claims = runtime.judge(&runtime.sign(&header(), &good())).await.unwrap();
-        assert_eq!((claims.subject.as_str(), claims.agent.as_str(), claims.generation), ("ping", "orders", 0));
+        assert_eq!(
+            (claims.subject.as_str(), claims.agent.as_str(), claims.generation),
+            ("ping", "orders", 0)
+        );
     }
     assert_eq!(runtime.fetches.load(Ordering::SeqCst), 1);
     assert_eq!(verify(None, &runtime.keys, expected()).await, Err(Refused::Missing));
