@@ -3,6 +3,7 @@
 pub mod api;
 pub mod cli;
 pub mod engine;
+pub mod gates;
 pub mod harness;
 pub mod harness_api;
 pub mod host;

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use self::layers::Layers;
 pub(crate) use self::layers::file_text;
+use crate::gates::OutboundPolicy;
 use crate::harness_api::HarnessTokens;
 use crate::telemetry::LogFormat;
 
@@ -70,6 +71,9 @@ settings! {
     "idle-after-ms", ["NYLORUN_IDLE_AFTER_MS"], false, "15000", "How long a session without work stays in memory";
     "delivery-max-age", ["NYLORUN_DELIVERY_MAX_AGE"], false, "24h", "How long an Action that does not reach its endpoint is tried, such as `90s`, `15m`, `24h`, `7d`";
     "arbiters", ["NYLORUN_ARBITERS"], false, "one per core", "Threads that sessions are spread over";
+    "endpoint-http", ["NYLORUN_ENDPOINT_HTTP"], false, "allow", "Action endpoints at `http:` URLs: `allow` or `refuse`";
+    "endpoint-private", ["NYLORUN_ENDPOINT_PRIVATE"], false, "allow", "Action endpoints on this machine and in private networks: `allow` or `refuse`; link-local and metadata addresses are always refused";
+    "endpoint-loopback", ["NYLORUN_ENDPOINT_LOOPBACK"], false, "", "`docker-host`: `localhost` in an endpoint's URL means the machine that runs this container";
     "open-timeout-ms", ["NYLORUN_OPEN_TIMEOUT_MS"], false, "30000", "How long the Tenant may take to open";
 }
 
@@ -228,6 +232,8 @@ pub struct Settings {
     pub log_filter: String,
     /// A model call that a crash has cut.
     pub model_on_crash: ModelOnCrash,
+    /// Where Action deliveries may go.
+    pub outbound: OutboundPolicy,
     /// Milliseconds.
     pub owner_lease_ms: Option<i64>,
     /// Milliseconds.

@@ -56,7 +56,19 @@ impl SessionActor {
             return;
         }
         self.state = Advance::Taking;
-        let request = TakeRequest {
+        let request = self.take_request();
+        let (store, id) = (self.tree.ports.store.clone(), self.id.clone());
+        let taking = async move { store.tx(move |tx| take(tx, &id, &request)).await };
+        ctx.spawn(wrap_future::<_, Self>(taking).map(|taken, act, ctx| act.taken(taken, ctx)));
+    }
+
+    /// Whether the session is idle and nothing keeps an advance from starting now.
+    pub(super) fn may_take(&self) -> bool {
+        matches!(self.state, Advance::Idle) && self.draining.is_empty() && !self.tree.is_closing()
+    }
+
+    pub(super) fn take_request(&self) -> TakeRequest {
+        TakeRequest {
             claim: Claim {
                 worker: self.tree.config.worker.clone(),
                 lease_ms: self.tree.config.owner_lease_ms,
@@ -67,10 +79,7 @@ impl SessionActor {
             model_on_crash: self.tree.config.model_on_crash,
             want_pin: self.pin.is_none(),
             folded_to: self.folded.as_ref().map(|f| f.read_to),
-        };
-        let (store, id) = (self.tree.ports.store.clone(), self.id.clone());
-        let taking = async move { store.tx(move |tx| take(tx, &id, &request)).await };
-        ctx.spawn(wrap_future::<_, Self>(taking).map(|taken, act, ctx| act.taken(taken, ctx)));
+        }
     }
 
     /// Looks again after `delay_ms`.
@@ -84,7 +93,7 @@ impl SessionActor {
         self.answer_drains();
     }
 
-    fn taken(&mut self, taken: Result<Taken, StoreError>, ctx: &mut Context<Self>) {
+    pub(super) fn taken(&mut self, taken: Result<Taken, StoreError>, ctx: &mut Context<Self>) {
         match taken {
             Ok(Taken::Nothing) => {
                 self.failures = 0;

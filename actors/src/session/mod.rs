@@ -228,10 +228,35 @@ impl Handler<DoCommand> for SessionActor {
         self.commands += 1;
         self.last_used = Instant::now();
         let (store, id) = (self.tree.ports.store.clone(), self.id.clone());
-        let apply = async move {
-            let DoCommand { prepared, reach } = msg;
-            store.tx(move |tx| commands::apply(tx, &id, &prepared, &reach)).await
-        };
+        let DoCommand { prepared, reach } = msg;
+        // What an idle session is given it takes up in the same commit.
+        if prepared.makes_work() && self.may_take() {
+            self.state = Advance::Taking;
+            let request = self.take_request();
+            let apply = async move {
+                store.tx(move |tx| commands::apply_and_take(tx, &id, &prepared, &reach, &request)).await
+            };
+            return Box::pin(wrap_future::<_, Self>(apply).map(|result, act, ctx| {
+                act.commands -= 1;
+                match result {
+                    Ok((receipt, _, Some(taken))) => {
+                        act.made_progress();
+                        act.taken(Ok(taken), ctx);
+                        Ok(receipt)
+                    }
+                    // A replay: there is nothing new to do.
+                    Ok((receipt, _, None)) => {
+                        act.idle(ctx);
+                        Ok(receipt)
+                    }
+                    Err(refusal) => {
+                        act.idle(ctx);
+                        Err(refusal)
+                    }
+                }
+            }));
+        }
+        let apply = async move { store.tx(move |tx| commands::apply(tx, &id, &prepared, &reach)).await };
         Box::pin(wrap_future::<_, Self>(apply).map(|result, act, ctx| {
             act.commands -= 1;
             let (receipt, after) = result?;

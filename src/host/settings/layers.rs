@@ -9,6 +9,7 @@ use nylorun_actors::model::manifest::parse_duration_ms;
 use nylorun_actors::tenant::{HarnessMode, ModelOnCrash};
 
 use super::{Effective, Listen, Origin, SETTINGS, Settings, SettingsError, parse_port};
+use crate::gates::OutboundPolicy;
 use crate::harness_api::HarnessTokens;
 use crate::telemetry::{LogFormat, check_filter};
 
@@ -182,6 +183,7 @@ impl<'a> Layers<'a> {
                     other => Err(format!("`{other}` is neither `repeat` nor `uncertain`")),
                 })?
                 .unwrap_or_default(),
+            outbound: self.outbound()?,
             owner_lease_ms: self.number("owner-lease-ms")?,
             advance_deadline_ms: self.number("advance-deadline-ms")?,
             abort_grace_ms: self.number("abort-grace-ms")?,
@@ -231,6 +233,36 @@ impl<'a> Layers<'a> {
             });
         }
         Ok((mode, harness))
+    }
+
+    /// Where Action deliveries may go.
+    fn outbound(&self) -> Result<OutboundPolicy, SettingsError> {
+        let allowed = |key| {
+            let choice = self.get(key, |text| match text {
+                "allow" => Ok(true),
+                "refuse" => Ok(false),
+                other => Err(format!("`{other}` is neither `allow` nor `refuse`")),
+            });
+            Ok::<_, SettingsError>(choice?.unwrap_or(true))
+        };
+        let docker_host = self.get("endpoint-loopback", |text| match text {
+            "docker-host" => Ok(true),
+            other => Err(format!("`{other}` is not `docker-host`")),
+        })?;
+        let policy = OutboundPolicy {
+            http: allowed("endpoint-http")?,
+            private: allowed("endpoint-private")?,
+            docker_host: docker_host.unwrap_or(false),
+        };
+        if policy.docker_host && !policy.private {
+            let origin = self.values.get("endpoint-loopback").map_or(&Origin::Default, |(_, origin)| origin);
+            return Err(SettingsError::Malformed {
+                place: place("endpoint-loopback", origin),
+                why: "the machine that runs a container has a private address, which `endpoint-private` refuses"
+                    .to_owned(),
+            });
+        }
+        Ok(policy)
     }
 
     fn database(&self, home: &Path) -> Result<PathBuf, SettingsError> {

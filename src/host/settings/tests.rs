@@ -159,3 +159,26 @@ fn the_readme_has_every_setting_as_it_is() {
         assert!(readme.contains(&row), "README.md lacks this row:\n{row}");
     }
 }
+
+#[test]
+fn where_deliveries_may_go_is_open_by_default_and_closed_setting_by_setting() {
+    let policy = |env: &[(&str, &str)]| load(&[], env, None).map(|settings| settings.outbound);
+    let open = policy(&[]).expect("ok");
+    assert!(open.http && open.private && !open.docker_host);
+    let closed = [("NYLORUN_ENDPOINT_HTTP", "refuse"), ("NYLORUN_ENDPOINT_PRIVATE", "refuse")];
+    let closed = policy(&closed).expect("ok");
+    assert!(!closed.http && !closed.private);
+    assert!(policy(&[("NYLORUN_ENDPOINT_LOOPBACK", "docker-host")]).expect("ok").docker_host);
+    for (name, value) in [
+        ("NYLORUN_ENDPOINT_HTTP", "yes"),
+        ("NYLORUN_ENDPOINT_PRIVATE", "deny"),
+        ("NYLORUN_ENDPOINT_LOOPBACK", "host"),
+    ] {
+        let error = policy(&[(name, value)]).expect_err("refused").to_string();
+        assert!(error.starts_with(&format!("{name} is malformed")), "{error}");
+    }
+    // Each alone makes sense; together nothing could be delivered there.
+    let both = [("NYLORUN_ENDPOINT_LOOPBACK", "docker-host"), ("NYLORUN_ENDPOINT_PRIVATE", "refuse")];
+    let error = policy(&both).expect_err("refused").to_string();
+    assert!(error.contains("NYLORUN_ENDPOINT_LOOPBACK") && error.contains("endpoint-private"), "{error}");
+}

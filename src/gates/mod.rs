@@ -1,0 +1,12 @@
+//! What leaves this process for addresses that others chose, and under which policy (spec: security, section 8).
+//!
+//! [`address`] says what an address is, [`outbound`] which of them may be dialled and where that is checked, [`actions`]
+//! posts deliveries to Action endpoints.
+
+pub mod actions;
+pub mod address;
+pub mod outbound;
+mod upload;
+
+pub use actions::HttpTransport;
+pub use outbound::OutboundPolicy;
