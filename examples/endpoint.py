@@ -99,7 +99,7 @@ class Keys:
     """The Tenant's public keys by kid: fetched at most every 5 s, one fetch in flight."""
 
     def __init__(self, runtime):
-        self.url = runtime + "/v1/access/jwks"
+        self.request = urllib.request.Request(runtime + "/v1/access/jwks", headers={"Nylorun-Protocol": PROTOCOL})
         self.keys, self.at, self.tried = {}, None, None
         self.lock = threading.Lock()
 
@@ -111,7 +111,7 @@ class Keys:
             if not ((kid in self.keys and fresh) or early):
                 self.tried = now
                 try:
-                    with HTTP.open(self.url, timeout=10) as answer:
+                    with HTTP.open(self.request, timeout=10) as answer:
                         self.keys, self.at = self.read(json.load(answer)), now
                 except (OSError, ValueError, KeyError, TypeError):
                     pass  # a Runtime that is away for a moment does not make its old keys bad

@@ -404,6 +404,8 @@ struct Terminal {
     input: File,
     output: mpsc::Receiver<Vec<u8>>,
     text: String,
+    /// So much of it was expected already.
+    seen: usize,
 }
 
 impl Terminal {
@@ -424,17 +426,20 @@ impl Terminal {
                 }
             }
         });
-        Self { child, input: master, output, text: String::new() }
+        Self { child, input: master, output, text: String::new(), seen: 0 }
     }
 
-    /// Reads until a text appears after what was read before.
+    /// Reads until a text appears after what was expected before.
     fn expect(&mut self, wanted: &str) {
-        let from = self.text.len();
         let until = Instant::now() + PATIENCE;
-        while !self.text[from..].contains(wanted) {
+        loop {
+            if let Some(at) = self.text[self.seen..].find(wanted) {
+                self.seen += at + wanted.len();
+                return;
+            }
             match self.output.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(piece) => self.text.push_str(&String::from_utf8_lossy(&piece)),
-                Err(_) => panic!("no {wanted:?} in: {}", self.text),
+                Err(_) => panic!("no {wanted:?} in: {}", &self.text[self.seen..]),
             }
         }
     }

@@ -55,7 +55,7 @@ fn batch(put: &PutEndpoints) -> Result<Json, Fault> {
         };
     }
     let mut endpoint = json!({
-        "agentId": put.agent, "url": put.url, "implementationVersion": put.implementation_version,
+        "agentId": put.agent, "url": put.address, "implementationVersion": put.implementation_version,
     });
     for (name, value) in [("timeoutMs", put.timeout_ms), ("maxConcurrent", put.max_concurrent)] {
         if let Some(value) = value {

@@ -10,6 +10,8 @@ use josekit::jws::ES256;
 use josekit::jws::alg::ecdsa::EcdsaJwsVerifier;
 use nylorun_actors::model::json::{Json, parse};
 
+use crate::cli::client::PROTOCOL;
+
 /// The shortest pause between two fetches.
 pub const REFETCH: Duration = Duration::from_secs(5);
 /// Age from which a set is fetched again although it has the key, so that a revoked key does not count for ever.
@@ -74,7 +76,9 @@ impl Keys {
     }
 
     async fn fetch(&self) -> Option<HashMap<String, Key>> {
-        let answer = self.http.get(&self.url).timeout(FETCH).send().await.ok()?;
+        // No credential, but the version of the protocol, as with every request to a Runtime.
+        let request = self.http.get(&self.url).header("nylorun-protocol", PROTOCOL);
+        let answer = request.timeout(FETCH).send().await.ok()?;
         if !answer.status().is_success() {
             return None;
         }

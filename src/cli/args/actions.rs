@@ -68,8 +68,9 @@ pub struct PutEndpoints {
     #[arg(required_unless_present = "file")]
     pub agent: Option<String>,
     /// Where it listens: an http or https URL
-    #[arg(required_unless_present = "file")]
-    pub url: Option<String>,
+    #[arg(required_unless_present = "file", value_name = "URL")]
+    // `url` is the Runtime's, a flag of every command.
+    pub address: Option<String>,
     /// Version of the application's code
     #[arg(long, value_name = "TEXT", default_value = "dev")]
     pub implementation_version: String,
@@ -84,7 +85,7 @@ pub struct PutEndpoints {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["agent", "url", "implementation_version", "timeout_ms", "max_concurrent"]
+        conflicts_with_all = ["agent", "address", "implementation_version", "timeout_ms", "max_concurrent"]
     )]
     pub file: Option<PathBuf>,
 }
@@ -145,7 +146,7 @@ pub struct Resolve {
     #[arg(long, value_name = "CODE")]
     pub failed: Option<String>,
     /// What the agent is told beside the code
-    #[arg(long, value_name = "TEXT", requires = "failed")]
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["completed", "retry"])]
     pub message: Option<String>,
     /// Deliver or run it again
     #[arg(long)]

@@ -36,7 +36,11 @@ impl Runtime {
             while let Ok((mut socket, _)) = listener.accept().await {
                 let mut head = [0; 4096];
                 let read = socket.read(&mut head).await.unwrap_or(0);
-                assert!(head[..read].starts_with(b"GET /v1/access/jwks "));
+                let head = String::from_utf8_lossy(&head[..read]).to_ascii_lowercase();
+                assert!(
+                    head.starts_with("get /v1/access/jwks ") && head.contains("nylorun-protocol: 7"),
+                    "{head}"
+                );
                 count.fetch_add(1, Ordering::SeqCst);
                 let head =
                     format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", set.len());
