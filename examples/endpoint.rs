@@ -13,7 +13,7 @@ use nylorun::cli::client::Client;
 use nylorun::cli::fault::{Fault, exit};
 use nylorun::cli::out::Out;
 use nylorun::cli::target::Wanted;
-use nylorun::sample::join::{join, leave};
+use nylorun::sample::join::join;
 
 fn main() -> ExitCode {
     let out = Out::new(false);
@@ -56,8 +56,7 @@ fn work(out: &Out) -> Result<(), Fault> {
         out.line(&format!("endpoint ready url={}", joined.endpoint.url()))?;
         out.note(&format!("try: nylorun run orders {:?}", nylorun::sample::MESSAGE));
         let _ = tokio::signal::ctrl_c().await;
-        leave(&client).await;
-        joined.endpoint.stop().await;
+        joined.leave(&client).await;
         Ok(())
     })
 }

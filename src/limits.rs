@@ -8,6 +8,7 @@ use nylorun_actors::model::ids::WorkerId;
 use nylorun_actors::tenant::TenantConfig;
 
 use crate::api::limits::{KEEP_ALIVE, LIMITS as API};
+use crate::engine::agent::delegate::EVIDENCE_CHARS;
 use crate::engine::agent::hooks::RETRIES;
 use crate::engine::agent::projection::CHAIN_ABOVE_BYTES;
 use crate::engine::model::provider::{MESSAGE_CHARS, ProviderLimits};
@@ -235,6 +236,13 @@ fn engine() -> Vec<Row> {
             RETRIES.to_string(),
             "engine/agent/hooks",
             "the turn fails with `dynamics.exhausted`",
+            "fixed",
+        ),
+        row(
+            "last text of a failed sub-agent that its caller reads",
+            format!("{EVIDENCE_CHARS} characters"),
+            "engine/agent/delegate",
+            "the rest is cut",
             "fixed",
         ),
         row(

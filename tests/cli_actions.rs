@@ -523,6 +523,14 @@ fn quickstart_runs_an_endpoint_of_its_own_and_leaves_none_behind() {
     assert!(said.contains("Refund 30.00 EUR for order 1042? yes, as --yes says"), "{said}");
     assert!(said.contains("← refund answered"), "{said}");
     assert_eq!(server.json(&["endpoints", "list"])["endpoints"], json!([]));
+    let sample = Sample::start(&server, Duration::ZERO);
+    assert!(server.run(&["quickstart", "--yes"]).status.success());
+    let rows = server.json(&["endpoints", "list"]);
+    assert_eq!(
+        (&rows["endpoints"][0]["url"], &rows["endpoints"][0]["timeoutMs"]),
+        (&json!(sample.url), &json!(2000))
+    );
+    assert!(sample.calls().is_empty(), "the refund went to the command's own endpoint");
     let without = server.run(&["quickstart"]);
     assert!(without.status.success(), "{}", stderr(&without));
     assert!(stderr(&without).contains("--yes"), "{}", stderr(&without));

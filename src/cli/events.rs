@@ -21,6 +21,10 @@ impl Words {
     /// What an event means; `None` for one that speaks for itself.
     #[must_use]
     pub fn tell(&mut self, kind: &str, payload: &Json) -> Option<String> {
+        self.words(kind, payload).map(|words| format!("{}{words}", who(payload)))
+    }
+
+    fn words(&mut self, kind: &str, payload: &Json) -> Option<String> {
         Some(match kind {
             "action.pending" => {
                 let name = self.named(payload);
@@ -70,8 +74,11 @@ impl Words {
 
     /// The name that an event brings, remembered for those that follow.
     fn named(&mut self, payload: &Json) -> String {
-        let member = ["toolName", "path", "kind"].into_iter().find_map(|key| payload[key].as_str());
-        let name = clean(member.unwrap_or("an Action"));
+        let member = ["toolName", "path"].into_iter().find_map(|key| payload[key].as_str());
+        let name = match payload["kind"].as_str() {
+            Some("hook") => "a hook".to_owned(),
+            _ => clean(member.unwrap_or("an Action")),
+        };
         if let Some(id) = payload["actionId"].as_str() {
             if self.names.len() >= NAMES {
                 self.names.clear();
@@ -85,6 +92,12 @@ impl Words {
         let id = plain(id);
         self.names.get(&id).cloned().unwrap_or_else(|| clean(&id))
     }
+}
+
+/// Which sub-agent an event is of, as a prefix; nothing for the root's.
+#[must_use]
+pub fn who(payload: &Json) -> String {
+    payload["agent"]["id"].as_str().map(|id| format!("{}: ", clean(id))).unwrap_or_default()
 }
 
 /// What became of a call.
@@ -165,6 +178,12 @@ mod tests {
         assert_eq!(tell("action.completed", done), "← refund answered 7");
         let unknown = tell("action.delivered", json!({ "actionId": "t:0:tool:2", "generation": 1 }));
         assert!(unknown.contains("t:0:tool:2"), "{unknown}");
+        let hook =
+            json!({ "actionId": "h", "kind": "hook", "agent": { "id": "child", "path": "orders/child" } });
+        assert_eq!(
+            words.tell("action.pending", &hook).as_deref(),
+            Some("child: … a hook waits for its endpoint")
+        );
         assert_eq!(words.tell("turn.completed", &json!({})), None);
     }
 

@@ -8,7 +8,7 @@ use super::fault::{Fault, exit};
 use super::out::Out;
 use super::sample;
 use super::turn::{self, Answers, Ended};
-use crate::sample::join::{Joined, join, leave};
+use crate::sample::join::join;
 use crate::sample::{AGENT, MESSAGE};
 
 /// How long the sample's refund takes.
@@ -66,20 +66,19 @@ async fn talk(client: &Client, out: &Out, message: &str) -> Result<Ended, Fault>
 /// A turn with tools that this very process runs, as an application would.
 async fn refund(client: &Client, out: &Out, answers: Answers) -> Result<u8, Fault> {
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    let Joined { endpoint, planted } = join(client, listen, None, REFUND, None).await?;
+    let joined = join(client, listen, None, REFUND, None).await?;
     if !out.is_json() {
-        let agent = if planted { "registered" } else { "already registered" };
+        let agent = if joined.planted { "registered" } else { "already registered" };
         out.note(&format!(
             "\n5. The sample agent `{AGENT}` is {agent}. Its tools are this program's own code: an Action endpoint at \
              {}, which the Runtime calls with a signature.",
-            endpoint.url(),
+            joined.endpoint.url(),
         ));
         out.note(&format!("6. A new session is told {MESSAGE:?}:\n"));
     }
     let ended = turn::run(client, out, &ask(AGENT, MESSAGE), answers).await;
     // Whatever came of the turn, nobody listens here from now on.
-    leave(client).await;
-    endpoint.stop().await;
+    joined.leave(client).await;
     let ended = ended?;
     if !out.is_json() {
         let session = &ended.session;

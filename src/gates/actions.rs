@@ -3,20 +3,21 @@
 //! What went wrong is told by one question: can the endpoint have acted? Only when the body was provably never handed
 //! over whole is it `NotSent`, which is delivered again; everything in doubt is `Lost`.
 
+use std::collections::HashMap;
 use std::error::Error as _;
 use std::io::ErrorKind;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ThreadId;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use nylorun_actors::ports::action::{ActionTransport, Answered, Delivery};
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use reqwest::{Body, Client, Response};
+use reqwest::{Body, Response};
 
-#[cfg(test)]
-use super::outbound::Lookup;
-use super::outbound::{AddressRefused, NameUnknown, OutboundPolicy};
+use super::client::BuiltClient;
+use super::outbound::{AddressRefused, Lookup, NameUnknown, OutboundPolicy, system_lookup};
 use super::upload::{Hand, Upload};
 use crate::api::PROTOCOL_MAX;
 use crate::identity::SigningKeys;
@@ -42,23 +43,22 @@ pub struct HttpTransport(Arc<Inner>);
 
 struct Inner {
     policy: OutboundPolicy,
-    client: Client,
     keys: Arc<SigningKeys>,
+    /// What every client dials by.
+    lookup: Arc<Lookup>,
+    /// A client for each thread that posts, so that the runtime that posts is the one that watches the connection.
+    clients: Mutex<HashMap<ThreadId, BuiltClient>>,
 }
 
 impl HttpTransport {
     /// A transport under this policy that signs with these keys.
-    ///
-    /// # Errors
-    /// The system's TLS is unusable.
-    pub fn new(policy: OutboundPolicy, keys: Arc<SigningKeys>) -> reqwest::Result<Self> {
-        Ok(Self(Arc::new(Inner { policy, client: policy.client()?, keys })))
+    #[must_use]
+    pub fn new(policy: OutboundPolicy, keys: Arc<SigningKeys>) -> Self {
+        Self::over(policy, keys, Arc::new(system_lookup))
     }
 
-    #[cfg(test)]
-    fn with_lookup(policy: OutboundPolicy, keys: Arc<SigningKeys>, lookup: Arc<Lookup>) -> Self {
-        let client = policy.client_with(lookup).expect("a client");
-        Self(Arc::new(Inner { policy, client, keys }))
+    fn over(policy: OutboundPolicy, keys: Arc<SigningKeys>, lookup: Arc<Lookup>) -> Self {
+        Self(Arc::new(Inner { policy, keys, lookup, clients: Mutex::default() }))
     }
 }
 
@@ -151,17 +151,29 @@ impl From<reqwest::Error> for Failure {
 }
 
 impl Inner {
+    /// This thread's client.
+    fn client(&self) -> BuiltClient {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let (policy, lookup) = (self.policy, &self.lookup);
+        let built = clients.entry(std::thread::current().id()).or_insert_with(|| {
+            let lookup = Arc::clone(lookup);
+            BuiltClient::new("deliveries to Action endpoints", move || policy.client(lookup))
+        });
+        built.clone()
+    }
+
     async fn attempt(&self, delivery: &Delivery, hand: &Arc<Hand>) -> Result<Answered, Failure> {
         let (url, problems) = self.policy.parse(&delivery.url);
         let url = url.filter(|_| problems.is_empty());
         let url = url.ok_or_else(|| Failure::new("URL", problems.join("; ")))?;
         let (url, host) = self.policy.route(url)?;
         let headers = self.headers(delivery, host).await?;
+        let client = self.client().get().await.map_err(|why| Failure::new("TLS", why.to_string()))?;
         // What the kernel knows of idle connections is looked at first: one whose end is there already is not used.
         tokio::task::yield_now().await;
         let body = Bytes::from_owner(SharedText(Arc::clone(&delivery.body)));
         let body = Body::wrap_stream(Upload::new(body, Arc::clone(hand)));
-        let response = self.client.post(url).headers(headers).body(body).send().await?;
+        let response = client.post(url).headers(headers).body(body).send().await?;
         read(response).await
     }
 

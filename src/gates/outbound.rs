@@ -143,11 +143,7 @@ impl OutboundPolicy {
     ///
     /// # Errors
     /// The system's TLS is unusable.
-    pub fn client(self) -> reqwest::Result<Client> {
-        self.client_with(Arc::new(system_lookup))
-    }
-
-    pub(super) fn client_with(self, lookup: Arc<Lookup>) -> reqwest::Result<Client> {
+    pub(super) fn client(self, lookup: Arc<Lookup>) -> reqwest::Result<Client> {
         Client::builder()
             .dns_resolver(Arc::new(Gate { policy: self, lookup }))
             .no_proxy()
@@ -176,7 +172,7 @@ fn literal(url: &Url) -> Option<IpAddr> {
 /// Finds the addresses of a name.
 pub(super) type Lookup = dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync;
 
-fn system_lookup(name: String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
+pub(super) fn system_lookup(name: String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
     Box::pin(async move {
         let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
         Ok(found.map(|address| address.ip()).collect())

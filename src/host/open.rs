@@ -106,7 +106,7 @@ impl Opener {
         let handle = store.handle();
         let vault = Arc::new(self.vault(&handle).await?);
         self.principals(store.tenant_id(), &handle).await.map_err(store_failure)?;
-        let (signing, actions) = self.deliveries(&store, &vault)?;
+        let (signing, actions) = self.deliveries(&store, &vault);
         let models = SealedProviders::load(handle, vault).await.map_err(store_failure)?;
         let models = Arc::new(models);
         let tenant = self.start(&store, &models, actions).await?;
@@ -162,7 +162,7 @@ impl Opener {
         &self,
         store: &Arc<SqliteStore>,
         vault: &Arc<Vault>,
-    ) -> Result<(Arc<SigningKeys>, Arc<dyn ActionTransport>), OpenFailure> {
+    ) -> (Arc<SigningKeys>, Arc<dyn ActionTransport>) {
         let signing = Arc::new(SigningKeys::new(
             store.handle(),
             Arc::clone(vault),
@@ -171,7 +171,7 @@ impl Opener {
             Arc::new(SystemEntropy),
         ));
         let transport = HttpTransport::new(self.settings.outbound, Arc::clone(&signing));
-        Ok((signing, Arc::new(transport.map_err(|error| no_tls(&error))?)))
+        (signing, Arc::new(transport))
     }
 
     async fn start(
@@ -180,7 +180,7 @@ impl Opener {
         models: &Arc<SealedProviders>,
         actions: Arc<dyn ActionTransport>,
     ) -> Result<Tenant, OpenFailure> {
-        let providers = Providers::new(ProviderLimits::default()).map_err(|error| no_tls(&error))?;
+        let providers = Providers::new(ProviderLimits::default());
         let router = ModelRouter::new(Arc::clone(models) as Arc<dyn ProviderSource>, providers);
         let mut config = EngineConfig::new(kit::routed(router));
         config.prompt_hash = match self.settings.harness {
@@ -281,10 +281,6 @@ fn worker_id() -> WorkerId {
         .unwrap_or_else(|| "host".to_owned());
     let random = SystemEntropy.bits() & 0xffff_ffff;
     WorkerId::from(format!("worker-{name}-{}-{random:08x}", std::process::id()))
-}
-
-fn no_tls(error: &dyn std::fmt::Display) -> OpenFailure {
-    quarantine("open-failed", &error.to_string(), "repair the system's TLS, then start again")
 }
 
 fn quarantine(code: &'static str, message: &str, repair: &str) -> OpenFailure {

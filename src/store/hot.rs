@@ -374,7 +374,10 @@ mod tests {
         sessions.keep();
         sessions.add_effect(&effect("t:0:b", "s"), true);
         sessions.roll_back();
-        assert!(!sessions.is_new_effect(&"t:0:c".into()), "a turn that a rollback touched is not known any more");
+        assert!(
+            !sessions.is_new_effect(&"t:0:c".into()),
+            "a turn that a rollback touched is not known any more"
+        );
     }
 
     #[test]

@@ -133,7 +133,7 @@ impl Api {
             Arc::new(SystemClock),
             Arc::new(SystemEntropy),
         ));
-        let over_http = || HttpTransport::new(OutboundPolicy::default(), signing.clone()).unwrap();
+        let over_http = || HttpTransport::new(OutboundPolicy::default(), signing.clone());
         let actions = endpoints.unwrap_or_else(|| Arc::new(over_http()));
         let ports = TenantPorts {
             store: handle.clone(),

@@ -1,6 +1,5 @@
 //! The advance up to the moment a harness holds the run: take the lease, fold the transcript, offer the segment.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use actix::fut::wrap_future;
 use actix::prelude::*;
 use tokio::time::Instant;
 
+use super::tools::HarnessTools;
 use super::{Advance, Held, SessionActor};
 use crate::harness::HarnessActor;
 use crate::limits::{ATTEMPTS_WITHOUT_PROGRESS, DROPS_WITHOUT_PROGRESS};
@@ -32,9 +32,6 @@ use crate::rules::history::{self, Folded};
 use crate::rules::ownership::Claim;
 use crate::supervisor::Placement;
 use crate::tenant::tree::Tree;
-
-/// Member of a manifest's metadata that holds a script of the fixture model.
-const FIXTURE_SCRIPT: &str = "nylorun.fixture";
 
 /// A segment with everything read that it needs.
 struct Ready {
@@ -235,7 +232,7 @@ impl SessionActor {
             }
         };
         let agent = checkpoint_agent(&root);
-        let mut harness_tools = scripted_tools(&root, segment.fixture_model);
+        let mut harness_tools = HarnessTools::new(Arc::clone(&manifest), &root, segment.fixture_model);
         let start = self.turn_start(&segment, checkpoint, manifest, root, outcomes, cursor, &pin);
         let start = match start {
             Ok(start) => start,
@@ -244,10 +241,7 @@ impl SessionActor {
                 return;
             }
         };
-        for tool in start.session_tools.iter().flat_map(|tools| tools.iter()) {
-            harness_tools.extend(tool["name"].as_str().map(str::to_owned));
-        }
-        let harness_tools = Arc::new(harness_tools);
+        harness_tools.discover(start.session_tools.as_deref().map_or(&[], Vec::as_slice));
         let manifest = Arc::clone(&start.manifest);
         let grant = RunGrant {
             run_id: RunId::from(self.tree.ports.entropy.uuid()),
@@ -456,17 +450,4 @@ async fn find_harness(
 
 fn checkpoint_agent(root: &Json) -> crate::model::ids::AgentId {
     root.get("id").and_then(Json::as_str).unwrap_or_default().into()
-}
-
-/// Tools that a script of the fixture model answers, which the harness then runs itself.
-fn scripted_tools(root: &Json, fixture_model: bool) -> HashSet<String> {
-    if !fixture_model {
-        return HashSet::new();
-    }
-    root.get("metadata")
-        .and_then(|m| m.get(FIXTURE_SCRIPT))
-        .and_then(|s| s.get("tools"))
-        .and_then(Json::as_object)
-        .map(|tools| tools.keys().cloned().collect())
-        .unwrap_or_default()
 }

@@ -15,8 +15,9 @@ mod advance;
 mod ending;
 mod output;
 mod run;
+mod tools;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,7 +133,7 @@ struct Held {
     manifest: Arc<Json>,
     pin: Arc<SessionPin>,
     /// Tools that the harness itself runs.
-    harness_tools: Arc<HashSet<String>>,
+    harness_tools: tools::HarnessTools,
     in_flight: HashMap<EffectId, EffectKind>,
     abort: Option<Abort>,
     timer: Option<SpawnHandle>,

@@ -8,8 +8,8 @@ use nylorun_actors::model::json::{self, Json};
 /// `approve` and `reject`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The answer is given once: typing the command again changes nothing, and another answer to the same interaction is refused
-(exit 1, `request_rejected`).")]
+The answer is given once: typing the command again changes nothing, and another answer to the same interaction \
+is refused (exit 1, `request_rejected`).")]
 pub struct Verdict {
     /// Id of the session
     pub session: String,
@@ -132,7 +132,7 @@ pub enum Effects {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("decision").required(true).args(["completed", "failed", "retry"]))]
 #[command(after_help = "\
-Find out first what happened outside: an uncertain effect may have been done, and --retry does it again where it was and
+Find out first what happened outside: an uncertain effect may have been done, and --retry does it again where \
 the endpoint does not know. With --completed and --failed the turn goes on as if the tool had answered so.")]
 pub struct Resolve {
     /// Id of the session

@@ -4,7 +4,7 @@ use nylorun_actors::model::json::Json;
 use serde_json::json;
 
 use super::Ended;
-use crate::cli::events::{Words, clean};
+use crate::cli::events::{Words, clean, who};
 use crate::cli::fault::Fault;
 use crate::cli::interactions;
 use crate::cli::out::{Out, plain};
@@ -53,31 +53,45 @@ impl Shown {
         self.out.text(text)
     }
 
+    /// An answer of the root, unless its preview has shown it whole.
+    fn answer(&mut self, payload: &Json) -> Result<(), Fault> {
+        let text = payload["text"].as_str().unwrap_or_default();
+        let previewed = self.preview.take();
+        if previewed.is_some() {
+            self.out.line("")?;
+        }
+        // Only a whole preview of this very answer spares writing it.
+        let same =
+            previewed.is_some_and(|(id, shown)| payload["invocationId"] == id.as_str() && shown == text);
+        if !text.is_empty() && self.out.is_terminal() {
+            if !same {
+                self.out.line(text)?;
+            }
+            self.text = Some(text.to_owned());
+        }
+        Ok(())
+    }
+
     /// An event, for a person.
     pub fn event(&mut self, kind: &str, payload: &Json) -> Result<(), Fault> {
+        // What a sub-agent does is told beside the answer, which is the root's alone.
+        let who = who(payload);
         match kind {
+            "delegation.completed" => {
+                let end = if payload["status"] == "completed" { "done" } else { "failed" };
+                self.out.note(&format!("← {} {end}", clean(&plain(&payload["agent"]["id"]))));
+            }
             "message.assistant" => {
-                let text = payload["text"].as_str().unwrap_or_default();
-                let previewed = self.preview.take();
-                if previewed.is_some() {
-                    self.out.line("")?;
-                }
-                // Only a whole preview of this very answer spares writing it.
-                let same = previewed
-                    .is_some_and(|(id, shown)| payload["invocationId"] == id.as_str() && shown == text);
-                if !text.is_empty() && self.out.is_terminal() {
-                    if !same {
-                        self.out.line(text)?;
-                    }
-                    self.text = Some(text.to_owned());
+                if who.is_empty() {
+                    self.answer(payload)?;
                 }
                 for call in payload["toolCalls"].as_array().into_iter().flatten() {
-                    self.out.note(&format!("→ {}", clean(&plain(&call["name"]))));
+                    self.out.note(&format!("{who}→ {}", clean(&plain(&call["name"]))));
                 }
             }
             "tool.completed" => {
                 let end = if payload["error"].is_null() { "done" } else { "failed" };
-                self.out.note(&format!("← {} {end}", clean(&plain(&payload["toolName"]))));
+                self.out.note(&format!("{who}← {} {end}", clean(&plain(&payload["toolName"]))));
             }
             "model.failed" => {
                 let (message, code) = (plain(&payload["message"]), plain(&payload["code"]));

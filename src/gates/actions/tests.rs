@@ -33,7 +33,7 @@ fn large(url: &str, bytes: usize) -> Delivery {
 }
 
 fn transport(policy: OutboundPolicy) -> HttpTransport {
-    HttpTransport::new(policy, World::new().keys).unwrap()
+    HttpTransport::new(policy, World::new().keys)
 }
 
 fn open() -> HttpTransport {
@@ -53,7 +53,7 @@ fn told(answered: &Answered) -> String {
 #[tokio::test]
 async fn an_endpoint_gets_the_body_and_exactly_these_headers() {
     let world = World::new();
-    let transport = HttpTransport::new(OutboundPolicy::default(), world.keys.clone()).unwrap();
+    let transport = HttpTransport::new(OutboundPolicy::default(), world.keys.clone());
     let peer = Peer::answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}");
     let url = peer.url("/act?x=1");
     let sent = delivery(&url);
@@ -102,7 +102,7 @@ async fn loopback_in_a_container_is_its_host_and_keeps_its_name() {
         assert_eq!(name, "host.docker.internal");
         Box::pin(async { Ok(vec!["127.0.0.1".parse().unwrap()]) })
     };
-    let transport = HttpTransport::with_lookup(policy, World::new().keys, Arc::new(lookup));
+    let transport = HttpTransport::over(policy, World::new().keys, Arc::new(lookup));
     let peer = Peer::answering("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
     let port = peer.address.port();
     for host in ["127.0.0.1", "localhost", "[::1]"] {

@@ -10,7 +10,7 @@ use super::*;
 type Found = BoxFuture<'static, std::io::Result<Vec<IpAddr>>>;
 
 fn named(policy: OutboundPolicy, lookup: impl Fn(String) -> Found + Send + Sync + 'static) -> HttpTransport {
-    HttpTransport::with_lookup(policy, World::new().keys, Arc::new(lookup))
+    HttpTransport::over(policy, World::new().keys, Arc::new(lookup))
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn a_handshake_that_hangs_is_not_sent_when_the_time_is_up() {
 #[tokio::test]
 async fn a_key_that_does_not_sign_is_not_sent() {
     let world = World::new();
-    let transport = HttpTransport::new(OutboundPolicy::default(), world.keys.clone()).unwrap();
+    let transport = HttpTransport::new(OutboundPolicy::default(), world.keys.clone());
     world.store.store().close();
     let peer = Peer::answering("");
     assert_eq!(told(&transport.post(delivery(&peer.url("/"))).await), "NotSent KEY");

@@ -91,3 +91,23 @@ async fn deliveries_at_once_have_a_connection_each() {
     assert!(answers.iter().all(|answered| told(answered) == "Response 200"));
     assert_eq!((peer.connections(), peer.requests().len()), (8, 8));
 }
+
+#[test]
+fn each_thread_watches_the_connections_that_it_posts_on() {
+    let peer = Peer::answering(OK);
+    let transport = open();
+    let url = peer.url("/");
+    for _ in 0..3 {
+        let (transport, url) = (transport.clone(), url.clone());
+        let posting = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                for _ in 0..2 {
+                    assert_eq!(told(&transport.post(delivery(&url)).await), "Response 200");
+                }
+            });
+        });
+        posting.join().unwrap();
+    }
+    assert_eq!((peer.connections(), peer.requests().len()), (3, 6));
+}
