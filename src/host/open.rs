@@ -263,6 +263,9 @@ pub fn tenant_config(settings: &Settings) -> TenantConfig {
     }
     config.rollover.ms = settings.rollover_ms.or(config.rollover.ms);
     config.sweep_interval_ms = settings.sweep_interval_ms.unwrap_or(config.sweep_interval_ms);
+    config.action_hold_ms = settings.action_hold_ms.unwrap_or(config.action_hold_ms);
+    set(&mut config.action_lease_ms, settings.action_lease_ms);
+    set(&mut config.delivery_max_age_ms, settings.delivery_max_age_ms);
     config.idle_after_ms = settings.idle_after_ms.unwrap_or(config.idle_after_ms);
     set(&mut config.delivery_max_age_ms, settings.delivery_max_age_ms);
     if let Some(arbiters) = settings.arbiters.and_then(|n| usize::try_from(n).ok()) {

@@ -68,6 +68,9 @@ settings! {
     "rollover-steps", ["NYLORUN_ROLLOVER_STEPS"], false, "50", "Steps after which a segment rolls over";
     "rollover-ms", ["NYLORUN_ROLLOVER_MS"], false, "1200000", "Time after which a segment rolls over";
     "sweep-interval-ms", ["NYLORUN_SWEEP_INTERVAL_MS"], false, "5000", "Pause between two passes of the sweeper";
+    "action-hold-ms", ["NYLORUN_ACTION_HOLD_MS"], false, "300000", "How long a run waits for an Action before it gives its harness back; 0: not at all";
+    "action-lease-ms", ["NYLORUN_ACTION_LEASE_MS"], false, "30000", "Life of a background delivery without a heartbeat";
+    "delivery-max-age", ["NYLORUN_DELIVERY_MAX_AGE"], false, "24h", "Age from which an Action whose delivery fails is parked, such as `90m` or `24h`";
     "idle-after-ms", ["NYLORUN_IDLE_AFTER_MS"], false, "15000", "How long a session without work stays in memory";
     "delivery-max-age", ["NYLORUN_DELIVERY_MAX_AGE"], false, "24h", "How long an Action that does not reach its endpoint is tried, such as `90s`, `15m`, `24h`, `7d`";
     "arbiters", ["NYLORUN_ARBITERS"], false, "one per core", "Threads that sessions are spread over";
@@ -246,6 +249,12 @@ pub struct Settings {
     pub rollover_ms: Option<u64>,
     /// Milliseconds.
     pub sweep_interval_ms: Option<u64>,
+    /// Milliseconds; 0 is no hold.
+    pub action_hold_ms: Option<u64>,
+    /// Milliseconds.
+    pub action_lease_ms: Option<i64>,
+    /// Milliseconds.
+    pub delivery_max_age_ms: Option<i64>,
     /// Milliseconds.
     pub idle_after_ms: Option<u64>,
     /// Milliseconds.

@@ -271,6 +271,7 @@ impl SessionActor {
             in_flight: std::collections::HashMap::new(),
             abort: None,
             timer: None,
+            renewed: Instant::now(),
             suspected: false,
         };
         if self.harness.as_ref().is_none_or(|h| !h.connected()) {
@@ -318,6 +319,7 @@ impl SessionActor {
         if let Some(until) = self.renewed_until.take() {
             held.expires_at = until;
         }
+        held.renewed = Instant::now();
         self.state = Advance::Held(Box::new(held));
         self.stop_beat(ctx);
         self.watch(ctx);

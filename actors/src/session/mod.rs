@@ -137,7 +137,9 @@ struct Held {
     in_flight: HashMap<EffectId, EffectKind>,
     abort: Option<Abort>,
     timer: Option<SpawnHandle>,
-    /// One look has found the lease lapsed. A clock that jumped is forgiven by the next renewal.
+    /// When the lease was renewed last.
+    renewed: Instant,
+    /// One look has found the lease about to lapse.
     suspected: bool,
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use actix::fut::wrap_future;
 use actix::prelude::*;
+use tokio::time::Instant;
 
 use super::{Advance, Held, SessionActor};
 use crate::messages::session::{
@@ -264,6 +265,7 @@ impl Handler<RenewLease> for SessionActor {
             Ok(Some(until)) => {
                 if let Ok(held) = act.held(&run) {
                     held.expires_at = until;
+                    held.renewed = Instant::now();
                 }
                 Ok(true)
             }
@@ -338,7 +340,11 @@ impl Handler<ReleaseRun> for SessionActor {
             ctx.cancel_future(timer);
         }
         match msg.reason {
-            AbortKind::OwnershipLost => self.idle(ctx),
+            AbortKind::OwnershipLost => {
+                // Whoever owns it now goes on; when that is nobody, this process does.
+                self.wake_again = self.draining.is_empty();
+                self.idle(ctx);
+            }
             _ => {
                 // Resumed at once from the checkpoint, unless the Tenant closes.
                 self.wake_again = self.draining.is_empty();

@@ -117,11 +117,28 @@ impl<'a> Layers<'a> {
         &self,
         key: &'static str,
     ) -> Result<Option<T>, SettingsError> {
+        self.number_from(key, 1)
+    }
+
+    fn number_from<T: FromStr + PartialOrd + From<u8>>(
+        &self,
+        key: &'static str,
+        least: u8,
+    ) -> Result<Option<T>, SettingsError> {
         self.get(key, |text| {
             text.parse::<T>()
                 .ok()
-                .filter(|number| *number >= T::from(1))
-                .ok_or_else(|| format!("`{text}` is not a whole number from 1 on"))
+                .filter(|number| *number >= T::from(least))
+                .ok_or_else(|| format!("`{text}` is not a whole number from {least} on"))
+        })
+    }
+
+    /// A duration such as `90m`, in milliseconds.
+    fn duration(&self, key: &'static str) -> Result<Option<i64>, SettingsError> {
+        self.get(key, |text| {
+            parse_duration_ms(text)
+                .and_then(|ms| i64::try_from(ms).ok())
+                .ok_or_else(|| format!("`{text}` is not a duration such as `90m` or `24h`"))
         })
     }
 
@@ -190,6 +207,9 @@ impl<'a> Layers<'a> {
             rollover_steps: self.number("rollover-steps")?,
             rollover_ms: self.number("rollover-ms")?,
             sweep_interval_ms: self.number("sweep-interval-ms")?,
+            action_hold_ms: self.number_from("action-hold-ms", 0)?,
+            action_lease_ms: self.number("action-lease-ms")?,
+            delivery_max_age_ms: self.duration("delivery-max-age")?,
             idle_after_ms: self.number("idle-after-ms")?,
             delivery_max_age_ms: self.get("delivery-max-age", |text| {
                 parse_duration_ms(text)

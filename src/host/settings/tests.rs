@@ -47,6 +47,13 @@ fn a_blank_variable_is_not_set() {
 }
 
 #[test]
+fn the_hold_of_an_action_may_be_none_and_ages_are_durations() {
+    let env = [("NYLORUN_ACTION_HOLD_MS", "0"), ("NYLORUN_DELIVERY_MAX_AGE", "90m")];
+    let settings = load(&[], &env, None).expect("ok");
+    assert_eq!((settings.action_hold_ms, settings.delivery_max_age_ms), (Some(0), Some(90 * 60_000)));
+}
+
+#[test]
 fn a_malformed_value_names_its_place() {
     for (name, value) in [
         ("NYLORUN_LISTEN_PORT", "http"),
@@ -56,6 +63,8 @@ fn a_malformed_value_names_its_place() {
         ("NYLORUN_PUBLIC_URL", "nowhere"),
         ("NYLORUN_ALLOWED_HOSTS", "name-without-port"),
         ("NYLORUN_OWNER_LEASE_MS", "0"),
+        ("NYLORUN_ACTION_HOLD_MS", "-1"),
+        ("NYLORUN_DELIVERY_MAX_AGE", "soon"),
         ("NYLORUN_MODEL_ON_CRASH", "maybe"),
         ("NYLORUN_DELIVERY_MAX_AGE", "24"),
         ("NYLORUN_DATABASE_URL", "/a/path"),
