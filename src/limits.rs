@@ -126,7 +126,14 @@ fn times() -> Vec<Row> {
             ms(config.action_hold_ms),
             "engine/run/hold",
             "the segment ends as `waiting`",
-            "fixed",
+            "`action-hold-ms`",
+        ),
+        row(
+            "life of a background delivery without a heartbeat",
+            ms(config.action_lease_ms.unsigned_abs()),
+            "rules/actions",
+            "the delivery is lost: a tool's becomes `uncertain`, others are delivered again",
+            "`action-lease-ms`",
         ),
         row(
             "pause between two passes of the sweeper",

@@ -267,7 +267,6 @@ pub fn tenant_config(settings: &Settings) -> TenantConfig {
     set(&mut config.action_lease_ms, settings.action_lease_ms);
     set(&mut config.delivery_max_age_ms, settings.delivery_max_age_ms);
     config.idle_after_ms = settings.idle_after_ms.unwrap_or(config.idle_after_ms);
-    set(&mut config.delivery_max_age_ms, settings.delivery_max_age_ms);
     if let Some(arbiters) = settings.arbiters.and_then(|n| usize::try_from(n).ok()) {
         config.arbiters = arbiters;
     }

@@ -72,7 +72,6 @@ settings! {
     "action-lease-ms", ["NYLORUN_ACTION_LEASE_MS"], false, "30000", "Life of a background delivery without a heartbeat";
     "delivery-max-age", ["NYLORUN_DELIVERY_MAX_AGE"], false, "24h", "Age from which an Action whose delivery fails is parked, such as `90m` or `24h`";
     "idle-after-ms", ["NYLORUN_IDLE_AFTER_MS"], false, "15000", "How long a session without work stays in memory";
-    "delivery-max-age", ["NYLORUN_DELIVERY_MAX_AGE"], false, "24h", "How long an Action that does not reach its endpoint is tried, such as `90s`, `15m`, `24h`, `7d`";
     "arbiters", ["NYLORUN_ARBITERS"], false, "one per core", "Threads that sessions are spread over";
     "endpoint-http", ["NYLORUN_ENDPOINT_HTTP"], false, "allow", "Action endpoints at `http:` URLs: `allow` or `refuse`";
     "endpoint-private", ["NYLORUN_ENDPOINT_PRIVATE"], false, "allow", "Action endpoints on this machine and in private networks: `allow` or `refuse`; link-local and metadata addresses are always refused";
@@ -257,8 +256,6 @@ pub struct Settings {
     pub delivery_max_age_ms: Option<i64>,
     /// Milliseconds.
     pub idle_after_ms: Option<u64>,
-    /// Milliseconds.
-    pub delivery_max_age_ms: Option<i64>,
     /// Threads.
     pub arbiters: Option<u64>,
     /// Milliseconds.

@@ -211,11 +211,6 @@ impl<'a> Layers<'a> {
             action_lease_ms: self.number("action-lease-ms")?,
             delivery_max_age_ms: self.duration("delivery-max-age")?,
             idle_after_ms: self.number("idle-after-ms")?,
-            delivery_max_age_ms: self.get("delivery-max-age", |text| {
-                parse_duration_ms(text)
-                    .and_then(|ms| i64::try_from(ms).ok())
-                    .ok_or_else(|| format!("`{text}` is not a duration such as `90s`, `15m` or `24h`"))
-            })?,
             arbiters: self.number("arbiters")?,
             open_timeout_ms: self.number("open-timeout-ms")?.unwrap_or(30_000),
             home,

@@ -66,7 +66,6 @@ fn a_malformed_value_names_its_place() {
         ("NYLORUN_ACTION_HOLD_MS", "-1"),
         ("NYLORUN_DELIVERY_MAX_AGE", "soon"),
         ("NYLORUN_MODEL_ON_CRASH", "maybe"),
-        ("NYLORUN_DELIVERY_MAX_AGE", "24"),
         ("NYLORUN_DATABASE_URL", "/a/path"),
     ] {
         let error = load(&[], &[(name, value)], None).expect_err(name).to_string();
