@@ -21,10 +21,14 @@ use serde_json::json;
 
 /// A server with the fixture model, on a port that stays its own when it starts again.
 fn server() -> Server {
+    server_with(Vec::new())
+}
+
+fn server_with(env: Vec<(String, String)>) -> Server {
     let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = socket.local_addr().expect("an address").to_string();
     drop(socket);
-    Server::start_with(Options { args: vec!["--sample".into(), "--listen".into(), port], env: Vec::new() })
+    Server::start_with(Options { args: vec!["--sample".into(), "--listen".into(), port], env })
 }
 
 /// Waits until a session has one of these statuses, and answers it.
@@ -60,11 +64,17 @@ fn interaction(server: &Server, session: &str) -> String {
 
 /// Registers an agent with one tool `act`, which its model calls once, and its endpoint.
 fn told_agent(server: &Server, id: &str, told: &Told) {
+    agent_that_calls(server, id, told, 1);
+}
+
+/// The same with so many calls at once.
+fn agent_that_calls(server: &Server, id: &str, told: &Told, calls: usize) {
+    let calls: Vec<Json> = (1..=calls).map(|n| json!({ "name": "act", "args": { "n": n } })).collect();
     let manifest = json!({
         "manifestSchemaVersion": 4,
         "id": id,
         "metadata": { "nylorun.fixture": {
-            "steps": [{ "toolCalls": [{ "name": "act", "args": { "n": 1 } }] }, { "text": "ended" }],
+            "steps": [{ "toolCalls": calls }, { "text": "ended" }],
         } },
         "capabilities": [{
             "id": "main", "type": "agent", "instructions": ["Test."],
@@ -239,6 +249,54 @@ fn two_approvals_at_the_same_moment_with_different_keys_count_once() {
 }
 
 #[test]
+fn of_several_approvals_each_is_asked_for_by_itself() {
+    let server = server();
+    let ask = |prompt: &str| {
+        Does::Answers(json!({
+            "kind": "interaction-required", "interaction": { "kind": "approval", "prompt": prompt },
+        }))
+    };
+    let done = || Does::Answers(json!({ "kind": "completed", "output": "ok" }));
+    let told = Told::start([
+        ask("Once?"),
+        ask("Twice?"),
+        done(),
+        done(),
+        ask("Once?"),
+        ask("Twice?"),
+        done(),
+        done(),
+    ]);
+    agent_that_calls(&server, "two", &told, 2);
+    assert_eq!(server.run(&["run", "two", "go", "--session", "s1"]).status.code(), Some(1));
+    let which = server.run(&["approve", "s1"]);
+    let said = stderr(&which);
+    assert_eq!(which.status.code(), Some(1));
+    assert!(
+        said.contains("error[interaction]") && said.contains("Once?") && said.contains("Twice?"),
+        "{said}"
+    );
+    let first = interaction(&server, "s1");
+    assert!(server.run(&["approve", "s1", &first]).status.success());
+    let until = Instant::now() + PATIENCE;
+    while settled(&server, "s1", &["paused", "running", "runnable", "waiting"]) != "paused" {
+        assert!(Instant::now() < until);
+    }
+    assert_ne!(interaction(&server, "s1"), first);
+    assert!(server.run(&["approve", "s1"]).status.success(), "now there is one");
+    assert_eq!(settled(&server, "s1", &["completed", "failed"]), "completed");
+
+    let mut terminal = Terminal::run(&server, &["run", "two", "go", "--session", "s2"]);
+    for _ in 0..2 {
+        terminal.expect("? [y/n]");
+        terminal.types("y\n");
+    }
+    let (code, text) = terminal.end();
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(told.actions().len(), 8);
+}
+
+#[test]
 fn a_question_is_answered_with_json_or_text() {
     let server = server();
     let ask = || {
@@ -368,13 +426,14 @@ fn an_action_that_never_reaches_its_endpoint_is_dead_in_status_and_revived_by_a_
 
 #[test]
 fn kill_9_while_an_endpoint_works_delivers_nothing_twice() {
-    for seed in [11, 12, 13] {
+    // A kill while the delivery is made, and kills while the endpoint works.
+    for (seed, latest_ms) in [(11, 30), (12, 60), (13, 1_500), (14, 1_500)] {
         let mut rng = StdRng::seed_from_u64(seed);
         let mut server = server();
         let sample = Sample::start(&server, Duration::from_millis(rng.random_range(500..4_000)));
         assert_eq!(server.run(&["run", AGENT, MESSAGE, "--session", "s1"]).status.code(), Some(1));
         assert!(server.run(&["approve", "s1"]).status.success());
-        let after = Duration::from_millis(rng.random_range(0..1_500));
+        let after = Duration::from_millis(rng.random_range(0..latest_ms));
         println!("seed {seed}: killed {} ms after the approval", after.as_millis());
         std::thread::sleep(after);
         server.kill9();
@@ -396,6 +455,32 @@ fn kill_9_while_an_endpoint_works_delivers_nothing_twice() {
         let refunds = refunds.iter().filter(|payload| payload["result"]["output"]["state"] == "refunded");
         assert_eq!(refunds.count(), 1, "seed {seed}");
     }
+}
+
+#[test]
+fn a_result_that_reached_nobody_is_uncertain_and_trying_again_does_nothing_again() {
+    let mut server = server_with(vec![("NYLORUN_ACTION_LEASE_MS".into(), "2000".into())]);
+    let sample = Sample::start(&server, Duration::from_millis(300));
+    assert_eq!(server.run(&["run", AGENT, MESSAGE, "--session", "s1"]).status.code(), Some(1));
+    assert!(server.run(&["approve", "s1"]).status.success());
+    let until = Instant::now() + PATIENCE;
+    while sample.calls().len() < 3 {
+        assert!(Instant::now() < until, "{:?}", sample.calls());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    server.kill9();
+    // The endpoint ends its work and tries five times in 3.75 s to say so.
+    std::thread::sleep(Duration::from_secs(5));
+    server.restart();
+    assert_eq!(settled(&server, "s1", &["completed", "uncertain", "failed"]), "uncertain");
+    assert_eq!(sample.calls().len(), 3, "nothing was delivered that nobody asked for");
+    let listed = server.json(&["effects", "list", "s1", "--status", "uncertain"]);
+    let effect = listed["effects"][0]["effectId"].as_str().expect("an id").to_owned();
+    assert!(server.run(&["effects", "resolve", "s1", &effect, "--retry"]).status.success());
+    assert_eq!(settled(&server, "s1", &["completed", "failed"]), "completed");
+    let last = sample.calls().pop().expect("a delivery");
+    assert_eq!((last.action.as_str(), last.generation), (effect.as_str(), 2));
+    assert_eq!(last.status, 200, "it was answered from what had been done, not begun again");
 }
 
 /// A command on a terminal of its own.
