@@ -9,6 +9,7 @@ pub mod harness_api;
 pub mod host;
 pub mod identity;
 pub mod limits;
+pub mod sample;
 pub mod store;
 pub mod telemetry;
 pub mod vault;

@@ -126,7 +126,14 @@ fn times() -> Vec<Row> {
             ms(config.action_hold_ms),
             "engine/run/hold",
             "the segment ends as `waiting`",
-            "fixed",
+            "`action-hold-ms`",
+        ),
+        row(
+            "life of a background delivery without a heartbeat",
+            ms(config.action_lease_ms.unsigned_abs()),
+            "rules/actions",
+            "the delivery is lost: a tool's becomes `uncertain`, others are delivered again",
+            "`action-lease-ms`",
         ),
         row(
             "pause between two passes of the sweeper",
@@ -141,6 +148,13 @@ fn times() -> Vec<Row> {
             "session",
             "its actor leaves memory with its folded transcript",
             "`idle-after-ms`",
+        ),
+        row(
+            "age of an Action that does not reach its endpoint",
+            ms(config.delivery_max_age_ms.unsigned_abs()),
+            "rules/delivery",
+            "it is parked: no more calls, `dead` in status, until a registration, a good ping or an operator revives it",
+            "`delivery-max-age`",
         ),
     ]
 }

@@ -1,17 +1,18 @@
 //! `nylorun run`: one message to an agent, its turn streamed to the terminal until it ends.
 
 mod show;
+mod watch;
 
-use futures_util::StreamExt;
-use nylorun_actors::model::json::{self, Json};
+use std::io::IsTerminal;
+
+use nylorun_actors::model::json::Json;
 use reqwest::Method;
 use serde_json::json;
-use std::time::Duration;
 
-use super::client::{CallError, Client, segment};
+use self::watch::Watch;
+use super::client::{Client, segment};
 use super::fault::{Fault, exit};
 use super::out::{Out, plain};
-use super::sse::{SseEvent, SseReader};
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -24,6 +25,25 @@ pub struct Ask {
     pub session: Option<String>,
     /// Whose session a new one is.
     pub owner: String,
+}
+
+/// Who answers when the turn asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// Nobody here: the turn is left paused.
+    Nobody,
+    /// The person at the terminal.
+    Terminal,
+    /// Approvals are given without asking; questions are left.
+    Approve,
+}
+
+impl Answers {
+    /// The person, where there is one.
+    #[must_use]
+    pub fn of_terminal(out: &Out) -> Self {
+        if !out.is_json() && std::io::stdin().is_terminal() { Self::Terminal } else { Self::Nobody }
+    }
 }
 
 /// How a turn ended.
@@ -55,7 +75,7 @@ impl Ended {
 ///
 /// # Errors
 /// When the Runtime refuses or goes away for longer than it takes to start again.
-pub async fn run(client: &Client, out: &Out, ask: &Ask) -> Result<Ended, Fault> {
+pub async fn run(client: &Client, out: &Out, ask: &Ask, answers: Answers) -> Result<Ended, Fault> {
     let session = open(client, ask).await?;
     let accepted = client
         .post(
@@ -71,17 +91,10 @@ pub async fn run(client: &Client, out: &Out, ask: &Ask) -> Result<Ended, Fault> 
     } else {
         out.note(&format!("session {session}  turn {turn}"));
     }
-    let mut watch = Watch {
-        client,
-        out,
-        session,
-        turn,
-        cursor: accepted["cursor"].as_str().map(str::to_owned),
-        shown: Shown::default(),
-        doubt: false,
-    };
+    let cursor = accepted["cursor"].as_str().map(str::to_owned);
+    let mut watch = Watch::new(client, out, (session, turn), cursor, answers);
     let ended = watch.follow().await?;
-    watch.finish(&ended)?;
+    show::finish(out, &ended, watch.said())?;
     Ok(ended)
 }
 
@@ -123,170 +136,6 @@ async fn open(client: &Client, ask: &Ask) -> Result<String, Fault> {
 
 fn id() -> String {
     uuid::Uuid::new_v4().to_string()
-}
-
-/// What was written to the terminal so far.
-#[derive(Default)]
-struct Shown {
-    /// The invocation whose preview is being written, and its text.
-    preview: Option<(String, String)>,
-    /// The last assistant text that was written whole.
-    text: Option<String>,
-}
-
-struct Watch<'a> {
-    client: &'a Client,
-    out: &'a Out,
-    session: String,
-    turn: String,
-    cursor: Option<String>,
-    shown: Shown,
-    /// An effect's fate is unknown.
-    doubt: bool,
-}
-
-/// How long a Runtime may be away before the command gives up. The turn itself goes on when the Runtime is back.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-impl Watch<'_> {
-    async fn follow(&mut self) -> Result<Ended, Fault> {
-        let mut delay = Duration::from_millis(250);
-        let mut away = Duration::ZERO;
-        loop {
-            match self.client.events(&self.session, self.cursor.as_deref(), true).await {
-                Ok(response) => {
-                    let before = self.cursor.clone();
-                    if let Some(ended) = self.read(response).await? {
-                        return Ok(ended);
-                    }
-                    if self.cursor != before {
-                        (delay, away) = (Duration::from_millis(250), Duration::ZERO);
-                    }
-                }
-                Err(error) => {
-                    // While a Runtime starts again it has no Tenant yet: that looks like the opaque 404.
-                    let passing = matches!(&error, CallError::Unreachable { .. })
-                        || error.status().is_some_and(|s| s == 404 || s == 408 || s == 429 || s >= 500);
-                    if !passing || away >= PATIENCE {
-                        return Err(self.client.explain(error).await);
-                    }
-                }
-            }
-            if away.is_zero() && !self.out.is_json() {
-                self.out.note("the stream ended; waiting for the Runtime …");
-            }
-            self.shown.preview = None;
-            tokio::select! {
-                () = tokio::time::sleep(delay) => {}
-                _ = tokio::signal::ctrl_c() => if let Some(ended) = self.interrupted().await { return Ok(ended) },
-            }
-            away += delay;
-            delay = (delay * 2).min(Duration::from_secs(5));
-        }
-    }
-
-    async fn read(&mut self, response: reqwest::Response) -> Result<Option<Ended>, Fault> {
-        let mut reader = SseReader::default();
-        let mut stream = response.bytes_stream();
-        loop {
-            let piece = tokio::select! {
-                piece = stream.next() => piece,
-                _ = tokio::signal::ctrl_c() => match self.interrupted().await {
-                    Some(ended) => return Ok(Some(ended)),
-                    None => continue,
-                },
-            };
-            let Some(Ok(piece)) = piece else { return Ok(None) };
-            for event in reader.push(&piece) {
-                if event.id.is_some() {
-                    self.cursor.clone_from(&event.id);
-                }
-                if let Some(ended) = self.take(&event)? {
-                    return Ok(Some(ended));
-                }
-            }
-            // No event says that a session came to stand still for an effect of unknown fate: it is asked.
-            if self.doubt && self.is_uncertain().await {
-                return Ok(Some(self.end("uncertain", Json::Null)));
-            }
-        }
-    }
-
-    fn take(&mut self, event: &SseEvent) -> Result<Option<Ended>, Fault> {
-        let body = json::parse(event.data.as_bytes()).unwrap_or(Json::Null);
-        if event.name == "nylorun.preview" {
-            if body["turnId"] == self.turn.as_str() {
-                self.preview(&body)?;
-            }
-            return Ok(None);
-        }
-        if body["turnId"] != self.turn.as_str() {
-            return Ok(None);
-        }
-        if self.out.is_json() {
-            self.out.line(&event.data)?;
-        } else {
-            self.show(&event.name, &body["payload"])?;
-        }
-        let status = match event.name.as_str() {
-            "effect.uncertain" | "action.uncertain" => {
-                self.doubt = true;
-                return Ok(None);
-            }
-            "turn.completed" => "completed",
-            "turn.failed" => "failed",
-            "turn.cancelled" => "cancelled",
-            "turn.paused" => "paused",
-            _ => return Ok(None),
-        };
-        Ok(Some(self.end(status, body["payload"].clone())))
-    }
-
-    async fn is_uncertain(&self) -> bool {
-        let path = format!("/v1/sessions/{}", segment(&self.session));
-        let view = self.client.call(Method::GET, &path, None).await;
-        view.is_ok_and(|view| view["status"] == "uncertain" && view["activeTurnId"] == self.turn.as_str())
-    }
-
-    fn end(&self, status: &'static str, payload: Json) -> Ended {
-        Ended { status, payload, session: self.session.clone(), turn: self.turn.clone() }
-    }
-
-    /// Ctrl-C: the turn lives in the Runtime, so leaving and cancelling are two things. `None`: keep watching.
-    async fn interrupted(&self) -> Option<Ended> {
-        use std::io::IsTerminal;
-        let detached = || Some(self.end("detached", Json::Null));
-        if !std::io::stdin().is_terminal() {
-            return detached();
-        }
-        self.out.note(
-            "\nThe turn runs in the Runtime. [c]ancel it, [l]eave it running, or [w]atch on? (Ctrl-C leaves)",
-        );
-        let answer = tokio::task::spawn_blocking(|| {
-            let mut line = String::new();
-            // An unreadable terminal counts as leaving.
-            let _ = std::io::stdin().read_line(&mut line);
-            line
-        });
-        let answer = tokio::select! {
-            answer = answer => answer.unwrap_or_default(),
-            _ = tokio::signal::ctrl_c() => return detached(),
-        };
-        match answer.trim() {
-            "c" | "cancel" => {
-                if let Err(fault) =
-                    cancel(self.client, &self.session, Some("cancelled from the terminal")).await
-                {
-                    self.out.note(&fault.message);
-                    return detached();
-                }
-                // Its event ends the watch.
-                None
-            }
-            "w" | "watch" => None,
-            _ => detached(),
-        }
-    }
 }
 
 /// Cancels whatever a session does.

@@ -1,14 +1,41 @@
-//! What a person at the terminal sees of a turn.
+//! What a watched turn looks like in a terminal.
 
 use nylorun_actors::model::json::Json;
 use serde_json::json;
 
-use super::super::fault::Fault;
-use super::super::out::plain;
-use super::{Ended, Watch};
+use super::Ended;
+use crate::cli::events::{Words, clean, who};
+use crate::cli::fault::Fault;
+use crate::cli::interactions;
+use crate::cli::out::{Out, plain};
 
-impl Watch<'_> {
-    pub(super) fn preview(&mut self, body: &Json) -> Result<(), Fault> {
+/// What was written to the terminal so far.
+pub(super) struct Shown {
+    out: Out,
+    /// The invocation whose preview is being written, and its text.
+    preview: Option<(String, String)>,
+    /// The last assistant text that was written whole.
+    text: Option<String>,
+    words: Words,
+}
+
+impl Shown {
+    pub fn new(out: Out) -> Self {
+        Self { out, preview: None, text: None, words: Words::default() }
+    }
+
+    /// The last assistant text that was written whole.
+    pub fn said(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    /// The stream broke: what it was writing comes again.
+    pub fn drop_preview(&mut self) {
+        self.preview = None;
+    }
+
+    /// A model talks.
+    pub fn preview(&mut self, body: &Json) -> Result<(), Fault> {
         if self.out.is_json() {
             return self.out.json(&json!({ "type": "nylorun.preview", "payload": body }));
         }
@@ -19,17 +46,17 @@ impl Watch<'_> {
         if !self.out.is_terminal() {
             return Ok(());
         }
-        match &mut self.shown.preview {
+        match &mut self.preview {
             Some((shown, so_far)) if shown == invocation => so_far.push_str(text),
             other => *other = Some((invocation.to_owned(), text.to_owned())),
         }
         self.out.text(text)
     }
 
-    /// Shows an answer of the root, unless its preview has shown it whole.
+    /// An answer of the root, unless its preview has shown it whole.
     fn answer(&mut self, payload: &Json) -> Result<(), Fault> {
         let text = payload["text"].as_str().unwrap_or_default();
-        let previewed = self.shown.preview.take();
+        let previewed = self.preview.take();
         if previewed.is_some() {
             self.out.line("")?;
         }
@@ -40,78 +67,78 @@ impl Watch<'_> {
             if !same {
                 self.out.line(text)?;
             }
-            self.shown.text = Some(text.to_owned());
+            self.text = Some(text.to_owned());
         }
         Ok(())
     }
 
-    pub(super) fn show(&mut self, kind: &str, payload: &Json) -> Result<(), Fault> {
+    /// An event, for a person.
+    pub fn event(&mut self, kind: &str, payload: &Json) -> Result<(), Fault> {
         // What a sub-agent does is told beside the answer, which is the root's alone.
-        let who = payload["agent"]["id"].as_str().map(|id| format!("{id}: ")).unwrap_or_default();
+        let who = who(payload);
         match kind {
             "delegation.completed" => {
                 let end = if payload["status"] == "completed" { "done" } else { "failed" };
-                self.out.note(&format!("← {} {end}", plain(&payload["agent"]["id"])));
+                self.out.note(&format!("← {} {end}", clean(&plain(&payload["agent"]["id"]))));
             }
             "message.assistant" => {
                 if who.is_empty() {
                     self.answer(payload)?;
                 }
                 for call in payload["toolCalls"].as_array().into_iter().flatten() {
-                    self.out.note(&format!("{who}→ {}", plain(&call["name"])));
+                    self.out.note(&format!("{who}→ {}", clean(&plain(&call["name"]))));
                 }
             }
             "tool.completed" => {
                 let end = if payload["error"].is_null() { "done" } else { "failed" };
-                self.out.note(&format!("{who}← {} {end}", plain(&payload["toolName"])));
-            }
-            "action.pending" => {
-                let what = payload["toolName"].as_str().unwrap_or("the agent's hooks");
-                self.out.note(&format!("{who}… waits for {what}"));
-            }
-            "effect.uncertain" => {
-                self.out.note(&format!("! the fate of {} is unknown", plain(&payload["effectId"])));
+                self.out.note(&format!("{who}← {} {end}", clean(&plain(&payload["toolName"]))));
             }
             "model.failed" => {
-                self.out.note(&format!(
-                    "! model: {} ({})",
-                    plain(&payload["message"]),
-                    plain(&payload["code"])
-                ));
+                let (message, code) = (plain(&payload["message"]), plain(&payload["code"]));
+                self.out.note(&clean(&format!("! model: {message} ({code})")));
             }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    pub(super) fn finish(&self, ended: &Ended) -> Result<(), Fault> {
-        let Ended { status, payload, session, turn } = ended;
-        if self.out.is_json() {
-            return self.out.json(&json!({
-                "type": "nylorun.result", "status": status, "sessionId": session, "turnId": turn,
-                "result": payload,
-            }));
-        }
-        match *status {
-            "completed" => {
-                let output = plain(&payload["output"]);
-                if self.shown.text.as_deref() != Some(output.as_str()) {
-                    self.out.line(&output)?;
+            _ => {
+                if let Some(words) = self.words.tell(kind, payload) {
+                    self.out.note(&words);
                 }
             }
-            "failed" => {
-                let error = if payload["error"].is_null() { payload } else { &payload["error"] };
-                let code = error["code"].as_str().unwrap_or("execution.failed");
-                self.out.note(&format!("error[{code}]: the turn failed: {}", plain(&error["message"])));
-            }
-            "cancelled" => self.out.note("the turn was cancelled"),
-            "uncertain" => self.out.note(&format!(
-                "the turn stands still: nobody knows whether an effect happened, and it is never repeated. \
-                 `nylorun sessions show {session}` names it; `nylorun cancel {session}` gives the turn up"
-            )),
-            "paused" => self.out.note("the turn waits for an answer; the session keeps until it comes"),
-            _ => self.out.note(&format!("the turn goes on: `nylorun sessions show {session}`")),
         }
         Ok(())
     }
+}
+
+/// How it ended. `said`: the assistant's text that stands there already.
+pub(super) fn finish(out: &Out, ended: &Ended, said: Option<&str>) -> Result<(), Fault> {
+    let Ended { status, payload, session, turn } = ended;
+    if out.is_json() {
+        return out.json(&json!({
+            "type": "nylorun.result", "status": status, "sessionId": session, "turnId": turn,
+            "result": payload,
+        }));
+    }
+    match *status {
+        "completed" => {
+            let output = plain(&payload["output"]);
+            if said != Some(output.as_str()) {
+                out.line(&output)?;
+            }
+        }
+        "failed" => {
+            let error = if payload["error"].is_null() { payload } else { &payload["error"] };
+            let code = error["code"].as_str().unwrap_or("execution.failed");
+            out.note(&format!("error[{code}]: the turn failed: {}", plain(&error["message"])));
+        }
+        "cancelled" => out.note("the turn was cancelled"),
+        "uncertain" => out.note(&format!(
+            "the turn stands still: nobody knows whether an effect happened, and it is never repeated by itself. \
+             `nylorun effects list {session}` names it, `nylorun effects resolve` decides; \
+             `nylorun cancel {session}` gives the turn up"
+        )),
+        "paused" => {
+            out.note("the turn waits for an answer; the session keeps until it comes:");
+            interactions::tell(out, session, &interactions::all(&payload["interactions"]));
+        }
+        _ => out.note(&format!("the turn goes on: `nylorun sessions show {session}`")),
+    }
+    Ok(())
 }
