@@ -65,7 +65,7 @@ fn aggregate(figures: Option<&TenantFigures>) -> Json {
     let counts = figures.map(|f| f.counts).unwrap_or_default();
     let mut aggregate = json!({
         "runningSessions": counts.running_sessions,
-        "inFlightDeliveries": 0,
+        "inFlightDeliveries": counts.delivering_actions,
         "pendingActions": counts.pending_effects,
         "uncertainEffects": counts.uncertain_effects,
     });

@@ -227,8 +227,9 @@ pub(super) static ROUTES: &[Route] = &[
         "putModel", "Stores a provider and uses it", query &[], body Some(&shapes::PUT_MODEL), ok Content::Json(&shapes::MODEL)),
     row!("PUT" "/v1/tenant/model/selection", AS, SETTINGS, tenant!(models::select),
         "selectModel", "Chooses a model of a configured provider", query &[], body Some(&shapes::SELECT_MODEL), ok Content::Json(&shapes::MODEL)),
-    row!("GET" "/v1/access/jwks", NAST, Gate::Any, tenant!(signing_keys::jwks),
-        "jwks", "Public keys that verify what the Tenant signs", query &[], body None, ok Content::Json(&shapes::JWKS)),
+    // Any JOSE library fetches keys, and none of them knows our protocol.
+    Route { unversioned: true, ..row!("GET" "/v1/access/jwks", NAST, Gate::Any, tenant!(signing_keys::jwks),
+        "jwks", "Public keys that verify what the Tenant signs", query &[], body None, ok Content::Json(&shapes::JWKS)) },
     row!("GET" "/v1/access/signing-keys", A, Gate::Never, tenant!(signing_keys::list),
         "listSigningKeys", "Signing keys, revoked ones too", query PAGED, body None, ok Content::Json(&shapes::SIGNING_KEYS)),
     row!("POST" "/v1/access/signing-keys/rotate", A, Gate::Never, tenant!(signing_keys::rotate),

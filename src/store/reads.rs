@@ -4,6 +4,7 @@
 
 use diesel::prelude::*;
 use nylorun_actors::model::Micros;
+use nylorun_actors::model::action::ActionStatus;
 use nylorun_actors::model::effect::EffectStatus;
 use nylorun_actors::model::event::EventKind;
 use nylorun_actors::model::ids::{AgentId, EffectId, SessionId, TurnId, WorkerId};
@@ -81,6 +82,10 @@ impl Reads for Access<'_> {
             parked_actions: self.run(|c| {
                 let open = actions::table.filter(actions::open_for.is_not_null());
                 open.filter(actions::parked_at.is_not_null()).count().get_result(c)
+            })?,
+            delivering_actions: self.run(|c| {
+                let open = actions::table.filter(actions::open_for.is_not_null());
+                open.filter(actions::status.eq(ActionStatus::Delivering.as_str())).count().get_result(c)
             })?,
         })
     }

@@ -171,6 +171,8 @@ async fn a_background_delivery_is_extended_and_answered_by_its_own_token_alone()
     register(&api).await;
     api.charge("s").await;
     let action = seen(&endpoints, 1).await[0].action.clone().unwrap();
+    let operator = api.admin("GET", "/v1/admin/status").send().await.json();
+    assert_eq!(operator["aggregate"]["inFlightDeliveries"], 1);
     let good = token(&api, &action, "assistant", 1).await;
     let beat = |bearer: String| {
         let request = api.request("POST", &path(&action, "heartbeat")).bearer(&bearer);

@@ -40,6 +40,12 @@ async fn the_key_set_is_open_to_all_and_made_on_first_sight() {
         assert_eq!(key.as_object().unwrap().len(), 7, "{key}");
         assert_eq!((&key["kty"], &key["crv"], &key["use"]), (&json!("EC"), &json!("P-256"), &json!("sig")));
     }
+    // By a library that knows nothing of the protocol; a version that is not served is refused all the same.
+    let plain = reqwest::get(format!("http://{}{JWKS}", api.public)).await.unwrap();
+    assert_eq!(plain.status(), 200);
+    let old =
+        reqwest::Client::new().get(format!("http://{}{JWKS}", api.public)).header("nylorun-protocol", "3");
+    assert_eq!(old.send().await.unwrap().status(), 426);
     // From a browser too, and by every caller; a wrong credential is refused all the same.
     assert_eq!(api.request("GET", JWKS).header("origin", "http://a.test").send().await.status, 200);
     assert_eq!(api.app("GET", JWKS).send().await.status, 200);

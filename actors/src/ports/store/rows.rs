@@ -253,4 +253,6 @@ pub struct Counts {
     pub parked_wakes: i64,
     /// Actions whose deliveries were given up for an operator.
     pub parked_actions: i64,
+    /// Actions that an endpoint has.
+    pub delivering_actions: i64,
 }

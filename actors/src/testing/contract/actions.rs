@@ -137,7 +137,8 @@ pub async fn an_agents_load_counts_its_open_actions(s: &mut dyn Subject) {
         next_deadline: Some(Micros(80)),
     };
     assert_eq!(load(s, "a").await, expected);
-    assert_eq!(both(s, |r| r.counts()).await.parked_actions, 1);
+    let counts = both(s, |r| r.counts()).await;
+    assert_eq!((counts.parked_actions, counts.delivering_actions), (1, 2));
     let open = both(s, |r| r.open_actions(&sid("s"))).await;
     let ids: Vec<_> = open.iter().map(|row| row.id.as_str()).collect();
     assert_eq!(ids, ["t:0:0", "t:0:1", "t:0:2", "t:0:3", "t:0:4", "t:0:parked"]);

@@ -443,6 +443,7 @@ pub async fn counts_count(s: &mut dyn Subject) {
         definitions: 2,
         parked_wakes: 1,
         parked_actions: 0,
+        delivering_actions: 0,
     };
     assert_eq!(both(s, |r| r.counts()).await, expected);
 }

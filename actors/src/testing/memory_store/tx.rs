@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::data::{Data, SessionRows, Table, Tables, Undo};
 use crate::model::Micros;
+use crate::model::action::ActionStatus;
 use crate::model::effect::{EffectKind, EffectStatus};
 use crate::model::event::{Envelope, EventKind};
 use crate::model::ids::{AgentId, EffectId, SessionId, TenantId, TurnId, WorkerId};
@@ -174,6 +175,9 @@ impl Reads for MemoryTx<'_> {
             parked_wakes: count(t.wakes.values().filter(|w| w.parked_at.is_some()).count()),
             parked_actions: count(
                 t.actions.values().filter(|(_, a)| a.status.is_open() && a.parked_at.is_some()).count(),
+            ),
+            delivering_actions: count(
+                t.actions.values().filter(|(_, a)| a.status == ActionStatus::Delivering).count(),
             ),
         })
     }
