@@ -8,6 +8,7 @@ pub mod harness_api;
 pub mod host;
 pub mod identity;
 pub mod limits;
+pub mod sandbox;
 pub mod store;
 pub mod telemetry;
 pub mod vault;
