@@ -8,6 +8,7 @@
 //! | [`run`], [`streams`] | starts helpers, ends them, keeps their output within bounds |
 //! | [`job`], [`helper`] | what a helper process is given, and what it does: this program again, with `__sandbox` |
 //! | [`namespaces`], [`seccomp`] | the cage that a helper builds around itself |
+//! | [`host`] | the workspaces of a harness in a process of its own |
 //! | [`input`] | what the tools are asked, read in one place |
 //! | [`files`], [`search`] | the tools but for `bash`; they run in the cage, too |
 
@@ -16,6 +17,7 @@ pub mod events;
 pub mod files;
 pub mod folders;
 pub mod helper;
+pub mod host;
 pub mod input;
 pub mod job;
 pub mod limits;

@@ -158,7 +158,9 @@ impl Runner {
         let stderr = within_grace(stderr).await.unwrap_or_default();
         let end = match cut {
             Some(end) => end,
-            None if !stood.await.unwrap_or(false) => return Err(RunError::NoCage(stderr.text().0.trim().to_owned())),
+            None if !stood.await.unwrap_or(false) => {
+                return Err(RunError::NoCage(stderr.text().0.trim().to_owned()));
+            }
             None => {
                 use std::os::unix::process::ExitStatusExt as _;
                 End::Exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
