@@ -41,7 +41,7 @@ async fn run(sessions: usize, seconds: usize, behind: usize) {
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
     let options = OpenOptions::new(home.path().join("bench.db"), clock.clone(), entropy.clone());
     let store = SqliteStore::open(options).expect("a store");
-    let providers = Providers::new(ProviderLimits::default()).expect("an HTTP client");
+    let providers = Providers::new(ProviderLimits::default());
     let router = ModelRouter::new(Arc::new(NoProvider), providers);
     let mut engine = EngineConfig::new(kit::routed(router));
     engine.prompt_hash = PromptHash::Chained;

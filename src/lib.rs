@@ -3,11 +3,13 @@
 pub mod api;
 pub mod cli;
 pub mod engine;
+pub mod gates;
 pub mod harness;
 pub mod harness_api;
 pub mod host;
 pub mod identity;
 pub mod limits;
+pub mod sample;
 pub mod sandbox;
 pub mod store;
 pub mod telemetry;

@@ -8,11 +8,14 @@ use nylorun_actors::model::ids::WorkerId;
 use nylorun_actors::tenant::TenantConfig;
 
 use crate::api::limits::{KEEP_ALIVE, LIMITS as API};
+use crate::engine::agent::delegate::EVIDENCE_CHARS;
 use crate::engine::agent::hooks::RETRIES;
 use crate::engine::agent::projection::CHAIN_ABOVE_BYTES;
 use crate::engine::model::provider::{MESSAGE_CHARS, ProviderLimits};
 use crate::engine::model::script::{MAX_DELAY_MS, MAX_STEPS};
 use crate::engine::run::{DEFINITIONS, cache, kit};
+use crate::gates::actions::{ANSWER_BYTES, RETRY_AFTER_MOST};
+use crate::gates::outbound::{CONNECT_WAIT, IDLE_CONNECTION, IDLE_CONNECTIONS, URL_CHARS};
 use crate::harness::channel::REQUESTS;
 use crate::harness::lease::{HELLO_WAIT, LEASE_RETRY, LOST_GRACE, STOP_GRACE};
 use crate::harness::settings::{MAX_RUNS, MOST_RUNS};
@@ -21,6 +24,8 @@ use crate::harness::workspaces::SERVED;
 use crate::harness::{OUTBOX_FRAMES, OUTBOX_REFUSALS};
 use crate::harness_api::limits::LIMITS as HARNESS_API;
 use crate::host::serve::{REQUEST_GRACE_SECONDS, RETRY_FIRST, RETRY_LONGEST};
+use crate::identity::KNOWN_PUBLIC_KEYS;
+use crate::identity::tokens::TOKEN_BYTES;
 use crate::sandbox::limits as sandbox;
 use crate::store::HOT_SESSIONS;
 
@@ -66,6 +71,7 @@ pub fn page() -> String {
         ("Times of a turn", "`TenantConfig` in `actors/src/tenant/mod.rs`", times()),
         ("HTTP API", "`src/api/limits.rs`", api()),
         ("Harness listener", "`src/harness_api/limits.rs`", HARNESS_API.iter().map(Row::from).collect()),
+        ("Identity and gates", "`src/identity/`, `src/gates/`", gates()),
         ("Engine and models", "`src/engine/`", engine()),
         ("A harness of its own", "`src/harness/`", harness()),
         ("Host and store", "`src/host/serve.rs`, `src/store/`", host()),
@@ -121,7 +127,14 @@ fn times() -> Vec<Row> {
             ms(config.action_hold_ms),
             "engine/run/hold",
             "the segment ends as `waiting`",
-            "fixed",
+            "`action-hold-ms`",
+        ),
+        row(
+            "life of a background delivery without a heartbeat",
+            ms(config.action_lease_ms.unsigned_abs()),
+            "rules/actions",
+            "the delivery is lost: a tool's becomes `uncertain`, others are delivered again",
+            "`action-lease-ms`",
         ),
         row(
             "pause between two passes of the sweeper",
@@ -136,6 +149,13 @@ fn times() -> Vec<Row> {
             "session",
             "its actor leaves memory with its folded transcript",
             "`idle-after-ms`",
+        ),
+        row(
+            "age of an Action that does not reach its endpoint",
+            ms(config.delivery_max_age_ms.unsigned_abs()),
+            "rules/delivery",
+            "it is parked: no more calls, `dead` in status, until a registration, a good ping or an operator revives it",
+            "`delivery-max-age`",
         ),
     ]
 }
@@ -224,6 +244,13 @@ fn engine() -> Vec<Row> {
             RETRIES.to_string(),
             "engine/agent/hooks",
             "the turn fails with `dynamics.exhausted`",
+            "fixed",
+        ),
+        row(
+            "last text of a failed sub-agent that its caller reads",
+            format!("{EVIDENCE_CHARS} characters"),
+            "engine/agent/delegate",
+            "the rest is cut",
             "fixed",
         ),
         row(
@@ -420,6 +447,67 @@ fn harness() -> Vec<Row> {
             time(STOP_GRACE),
             "harness/lease",
             "they are dropped; core takes them over at once",
+            "fixed",
+        ),
+    ]
+}
+
+fn gates() -> Vec<Row> {
+    vec![
+        row(
+            "a token that is looked at",
+            bytes(TOKEN_BYTES),
+            "identity/tokens",
+            "a longer one is refused before any key is read",
+            "fixed",
+        ),
+        row(
+            "public key objects remembered",
+            KNOWN_PUBLIC_KEYS.to_string(),
+            "identity/signing_keys",
+            "all are forgotten and made again from their rows",
+            "fixed",
+        ),
+        row(
+            "the URL of an endpoint",
+            format!("{URL_CHARS} characters"),
+            "gates/outbound",
+            "it is refused",
+            "fixed",
+        ),
+        row(
+            "one attempt to connect to an endpoint, TLS included",
+            time(CONNECT_WAIT),
+            "gates/outbound",
+            "nothing was sent; the delivery is tried again",
+            "fixed",
+        ),
+        row(
+            "idle time of a connection to an endpoint",
+            time(IDLE_CONNECTION),
+            "gates/outbound",
+            "it is closed",
+            "fixed",
+        ),
+        row(
+            "idle connections to one endpoint",
+            IDLE_CONNECTIONS.to_string(),
+            "gates/outbound",
+            "further ones are closed after their answer",
+            "fixed",
+        ),
+        row(
+            "wait that an endpoint can ask for with `Retry-After`",
+            time(RETRY_AFTER_MOST),
+            "gates/actions",
+            "a longer one is cut",
+            "fixed",
+        ),
+        row(
+            "the answer of an endpoint",
+            bytes(ANSWER_BYTES),
+            "gates/actions",
+            "reading stops; the Action fails with `endpoint.answer-too-large`",
             "fixed",
         ),
     ]

@@ -3,16 +3,18 @@
 //! and counted as a duplicate, a tool cut by a kill is uncertain and never run again.
 
 mod common;
+#[path = "common/load.rs"]
+mod load;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{Options, Server};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
 use diesel::sqlite::SqliteConnection;
-use nylorun_actors::model::json::{Json, parse};
+use load::{Accepted, Api, events, settle};
+use nylorun_actors::model::json::Json;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
@@ -20,102 +22,24 @@ use serde_json::json;
 const KILLS: usize = 50;
 const SESSIONS: usize = 8;
 
-/// What was answered with 200: session, idempotency key and turn.
-type Accepted = Arc<Mutex<Vec<(String, String, String)>>>;
-
-#[derive(Clone)]
-struct Api {
-    http: reqwest::Client,
-    url: String,
-    key: String,
-}
-
-impl Api {
-    fn of(server: &Server) -> Self {
-        let http = reqwest::Client::builder().timeout(Duration::from_secs(20)).build().expect("a client");
-        Self { http, url: server.url.clone(), key: server.key.clone() }
-    }
-
-    /// Status and body; `None` when the server is gone.
-    async fn call(&self, method: &str, path: &str, body: Option<Json>) -> Option<(u16, Json)> {
-        let method = method.parse().expect("a method");
-        let mut request = self.http.request(method, format!("{}{path}", self.url));
-        request = request.header("nylorun-protocol", "7").bearer_auth(&self.key);
-        if let Some(body) = body {
-            request = request.header("content-type", "application/json").body(body.to_string());
-        }
-        let answer = request.send().await.ok()?;
-        let status = answer.status().as_u16();
-        Some((status, parse(&answer.bytes().await.ok()?).unwrap_or_default()))
-    }
-
-    async fn command(&self, session: &str, kind: &str, key: &str) -> Option<(u16, Json)> {
-        let mut body = json!({ "type": kind, "requestId": "r", "idempotencyKey": key });
-        if kind == "message" {
-            body["content"] = json!("go");
-        }
-        self.call("POST", &format!("/v1/sessions/{session}/commands"), Some(body)).await
-    }
-
-    async fn prepare(&self) {
-        let manifest = json!({
-            "manifestSchemaVersion": 4, "id": "worker",
-            "metadata": { "nylorun.fixture": {
-                "steps": [{ "toolCalls": [{ "name": "work", "args": {} }], "delayMs": 15 }, { "text": "done", "delayMs": 15 }],
-                "tools": { "work": { "output": "ok", "delayMs": 15 } },
-            } },
-            "capabilities": [{ "id": "agent", "type": "agent",
-                "tools": [{ "name": "work", "inputSchema": { "type": "object" } }] }],
-        });
-        let put = json!({ "requestId": "r", "manifest": manifest, "implementationVersion": "1" });
-        assert_eq!(self.call("PUT", "/v1/agents/worker", Some(put)).await.expect("answered").0, 200);
-        let seed = json!({ "requestId": "r", "fixtureModel": true });
-        assert_eq!(self.call("PUT", "/v1/tenant/config/seed", Some(seed)).await.expect("answered").0, 200);
-        for n in 0..SESSIONS {
-            let open = json!({ "requestId": "r", "agentId": "worker", "ownerUserId": "u" });
-            assert_eq!(
-                self.call("PUT", &format!("/v1/sessions/s{n}"), Some(open)).await.expect("answered").0,
-                200
-            );
-        }
-    }
-
-    async fn status(&self, session: &str) -> Option<String> {
-        let (_, view) = self.call("GET", &format!("/v1/sessions/{session}"), None).await?;
-        view["status"].as_str().map(str::to_owned)
-    }
-
-    /// Sends one message after the other until the server dies; an uncertain turn is cancelled, so that the next starts.
-    async fn load(self, session: String, round: usize, accepted: Accepted) {
-        for n in 0.. {
-            let key = format!("{round}-{n}");
-            let Some((status, body)) = self.command(&session, "message", &key).await else { return };
-            match status {
-                200 => {
-                    let turn = body["turnId"].as_str().expect("a turn").to_owned();
-                    accepted.lock().expect("a lock").push((session.clone(), key, turn));
-                }
-                409 => {
-                    if self.status(&session).await.as_deref() == Some("uncertain") {
-                        let _ = self.command(&session, "cancel", &format!("c{key}")).await;
-                    }
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-                other => panic!("{other}: {body}"),
-            }
-        }
-    }
+fn agent() -> Json {
+    json!({
+        "manifestSchemaVersion": 4, "id": "worker",
+        "metadata": { "nylorun.fixture": {
+            "steps": [{ "toolCalls": [{ "name": "work", "args": {} }], "delayMs": 15 }, { "text": "done", "delayMs": 15 }],
+            "tools": { "work": { "output": "ok", "delayMs": 15 } },
+        } },
+        "capabilities": [{ "id": "agent", "type": "agent",
+            "tools": [{ "name": "work", "inputSchema": { "type": "object" } }] }],
+    })
 }
 
 #[test]
 fn fifty_kills_under_load_lose_nothing_and_repeat_no_tool() {
-    let seed =
-        std::env::var("NYLORUN_CRASH_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(rand::random);
-    println!("NYLORUN_CRASH_SEED={seed}");
-    let mut rng = StdRng::seed_from_u64(seed);
+    let mut rng = StdRng::seed_from_u64(load::seed());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let mut server = Server::start_with(Options::default());
-    runtime.block_on(Api::of(&server).prepare());
+    runtime.block_on(Api::of(&server).prepare(agent(), SESSIONS));
     let accepted = Accepted::default();
     for round in 0..KILLS {
         let api = Api::of(&server);
@@ -132,30 +56,9 @@ fn fifty_kills_under_load_lose_nothing_and_repeat_no_tool() {
         });
         server.restart();
     }
-    runtime.block_on(settle(&Api::of(&server)));
+    runtime.block_on(settle(&Api::of(&server), SESSIONS));
     assert!(server.terminate().success());
     judge(&server.home().join("nylorun.db"), &accepted.lock().expect("a lock"));
-}
-
-/// Waits until nothing runs any more.
-async fn settle(api: &Api) {
-    let until = Instant::now() + Duration::from_secs(60);
-    for n in 0..SESSIONS {
-        loop {
-            let status = api.status(&format!("s{n}")).await.expect("answered");
-            if ["completed", "failed", "cancelled", "uncertain", "idle"].contains(&status.as_str()) {
-                break;
-            }
-            assert!(Instant::now() < until, "s{n} never ended: {status}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-}
-
-#[derive(QueryableByName)]
-struct EventLine {
-    #[diesel(sql_type = Text)]
-    body: String,
 }
 
 #[derive(QueryableByName)]
@@ -178,20 +81,14 @@ struct UsageLine {
 
 fn judge(database: &std::path::Path, accepted: &[(String, String, String)]) {
     let mut db = SqliteConnection::establish(database.to_str().expect("a path")).expect("the database");
-    let events: Vec<EventLine> =
-        diesel::sql_query("SELECT body FROM events ORDER BY log_no, seq").load(&mut db).expect("events");
-    let mut next: HashMap<String, i64> = HashMap::new();
+    let events = events(&mut db);
     let mut commands = HashSet::new();
     let mut begun = HashSet::new();
     let mut ended: HashMap<String, u32> = HashMap::new();
     let mut outcomes = HashSet::new();
-    for line in &events {
-        let event = parse(line.body.as_bytes()).expect("JSON");
+    for event in &events {
         let session = event["sessionId"].as_str().expect("a session").to_owned();
         let turn = event["turnId"].as_str().unwrap_or_default().to_owned();
-        let seq = next.entry(session.clone()).or_default();
-        assert_eq!(event["seq"].as_i64(), Some(*seq), "{session} has a gap");
-        *seq += 1;
         match event["type"].as_str().expect("a type") {
             "command.message" => {
                 let key = event["payload"]["idempotencyKey"].as_str().expect("a key").to_owned();

@@ -5,6 +5,8 @@
 
 #[path = "http_api/actions.rs"]
 mod actions;
+#[path = "http_api/deliveries.rs"]
+mod deliveries;
 #[path = "http_api/events.rs"]
 mod events;
 #[path = "http_api/log.rs"]

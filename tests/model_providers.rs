@@ -85,6 +85,7 @@ fn context() -> Context {
         session_id: "session-1".into(),
         turn_id: "t".into(),
         agent_id: "a".into(),
+        child_id: None,
         invocation_id: "invocation-1".into(),
         abort: signal,
         preview: Some(Rc::new(move |preview| sink.borrow_mut().push(preview))),
@@ -94,7 +95,7 @@ fn context() -> Context {
 }
 
 async fn ask_with(limits: ProviderLimits, config: ProviderConfig, call: ModelCall) -> Json {
-    let model = Providers::new(limits).unwrap().model(config);
+    let model = Providers::new(limits).model(config);
     model.call(call, context().cx).await.unwrap().as_ref().clone()
 }
 

@@ -542,6 +542,7 @@ pub static TENANT: Shape = Shape::Object(&[
             must("runningSessions", &COUNT),
             must("pendingActions", &COUNT),
             must("uncertainEffects", &COUNT),
+            may("deadActions", &COUNT),
         ]),
     ),
     must("sandbox", &Shape::Object(&[must("backend", &TEXT_OR_NULL), must("retained", &COUNT)])),

@@ -28,7 +28,7 @@ pub(super) async fn status(call: Call) -> Answer {
     let health = store_health(&call.state, &call.open).await;
     let (healthy, current) =
         health.map_or((false, false), |h| (h.ok, h.schema_version == h.expected_schema_version));
-    Ok(answer::json(&json!({
+    let mut body = json!({
         "tenant": {
             "id": row.id.as_str(),
             "name": row.name,
@@ -54,7 +54,12 @@ pub(super) async fn status(call: Call) -> Answer {
         },
         "sandbox": {"backend": backend, "retained": figures.workspaces},
         "harness": harness(&figures),
-    })))
+    });
+    // Ours, and there only when there is something to tell (DESIGN.md, section 9).
+    if figures.counts.parked_actions > 0 {
+        body["counts"]["deadActions"] = json!(figures.counts.parked_actions);
+    }
+    Ok(answer::json(&body))
 }
 
 /// The definitions and the agents with an endpoint, by id.

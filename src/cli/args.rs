@@ -1,10 +1,13 @@
 //! What a person may type.
 
+pub mod actions;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use self::actions::{Effects, Endpoints, Respond, Verdict};
 use super::target::Wanted;
 
 /// A self-hosted, durable runtime for AI agents.
@@ -71,6 +74,18 @@ pub enum Command {
         #[arg(long)]
         reason: Option<String>,
     },
+    /// Approve what a paused turn asks for
+    Approve(Verdict),
+    /// Reject what a paused turn asks for. The tool does not run, and the agent is told
+    Reject(Verdict),
+    /// Answer a question of a paused turn
+    Respond(Respond),
+    /// Effects that wait for a decision: uncertain ones, and Actions whose delivery was given up
+    #[command(subcommand)]
+    Effects(Effects),
+    /// Action endpoints: where the application's own code runs tools
+    #[command(subcommand)]
+    Endpoints(Endpoints),
     /// Say how the Runtime does
     Status {
         /// Show every actor and what it waits for (needs the admin key)
@@ -99,11 +114,14 @@ pub enum Command {
         /// Which shell
         shell: Shell,
     },
-    /// Register a sample agent, run a turn, and explain what happened
+    /// Register sample agents, run a turn and one with tools and an approval, and explain what happened
     Quickstart {
-        /// What the agent is told
+        /// What the first agent is told
         #[arg(default_value = "hello")]
         message: String,
+        /// Approve by itself, without a person at a terminal
+        #[arg(long, short)]
+        yes: bool,
     },
     /// Measure
     #[command(subcommand)]

@@ -4,13 +4,20 @@
 pub mod args;
 pub mod bench;
 pub mod client;
+pub mod effects;
+pub mod endpoints;
+pub mod events;
 pub mod fault;
+pub mod interactions;
 pub mod out;
+pub mod quickstart;
 pub mod resources;
 pub mod sample;
 pub mod signing_keys;
 pub mod sse;
+pub mod status;
 pub mod target;
+pub mod terminal;
 pub mod turn;
 
 use std::future::Future;
@@ -64,10 +71,11 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Fault> {
                 session: run.session.clone(),
                 owner: run.owner.clone(),
             };
-            turn::run(&client, out, &ask).await.map(|ended| ended.exit())
+            let answers = turn::Answers::of_terminal(out);
+            turn::run(&client, out, &ask, answers).await.map(|ended| ended.exit())
         }),
-        Command::Quickstart { message } => {
-            with_client(global, async |client| quickstart(&client, out, message).await)
+        Command::Quickstart { message, yes } => {
+            with_client(global, async |client| quickstart::run(&client, out, message, *yes).await)
         }
         Command::Agents(command) => {
             with_client(global, async |client| resources::agents(&client, out, command).await.map(done))
@@ -84,17 +92,32 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Fault> {
             }
             Ok(exit::OK)
         }),
+        Command::Approve(answer) => with_client(global, async |client| {
+            interactions::verdict(&client, out, answer, true).await.map(done)
+        }),
+        Command::Reject(answer) => with_client(global, async |client| {
+            interactions::verdict(&client, out, answer, false).await.map(done)
+        }),
+        Command::Respond(answer) => {
+            with_client(global, async |client| interactions::respond(&client, out, answer).await.map(done))
+        }
+        Command::Effects(command) => {
+            with_client(global, async |client| effects::run(&client, out, command).await.map(done))
+        }
+        Command::Endpoints(command) => {
+            with_client(global, async |client| endpoints::run(&client, out, command).await.map(done))
+        }
         Command::Model(command) => {
             with_client(global, async |client| resources::model(&client, out, command).await.map(done))
         }
         Command::Status { actors: true } => {
             let client = Client::new(global.wanted().operator()?)?;
-            block_on(async { resources::actors(&client, out).await.map(done) })
+            block_on(async { status::actors(&client, out).await.map(done) })
         }
         Command::Status { actors: false } => {
             // Without the admin key the cause of a Runtime that is not ready stays unknown, and nothing else.
             let operator = global.wanted().operator().ok();
-            with_client(global, async |client| resources::status(&client, operator, out).await.map(done))
+            with_client(global, async |client| status::status(&client, operator, out).await.map(done))
         }
         Command::Keys(command) => {
             let client = Client::new(global.wanted().operator()?)?;
@@ -159,37 +182,4 @@ fn config(effective: &[Effective], out: &Out) -> Result<(), Fault> {
 
 fn openapi(operator: bool, out: &Out) -> Result<(), Fault> {
     out.json(&if operator { crate::api::operator_document() } else { crate::api::tenant_document() })
-}
-
-async fn quickstart(client: &Client, out: &Out, message: &str) -> Result<u8, Fault> {
-    let planted = sample::plant(client).await?;
-    if !out.is_json() {
-        let agent = if planted.agent { "registered" } else { "already registered" };
-        out.note(&format!("1. The sample agent `{}` is {agent}.", sample::AGENT));
-        out.note(if planted.fixture {
-            "2. No model was configured, so the built-in fixture model answers. `nylorun model set` chooses a real one."
-        } else {
-            "2. The model that was chosen before stays."
-        });
-        out.note(&format!("3. A new session is told {message:?}:\n"));
-    }
-    let ask = turn::Ask {
-        agent: sample::AGENT.to_owned(),
-        message: message.to_owned(),
-        session: None,
-        owner: "local".to_owned(),
-    };
-    let ended = turn::run(client, out, &ask).await?;
-    if !out.is_json() {
-        let session = &ended.session;
-        out.note(&format!(
-            "\n4. The turn is {}. Every step of it was committed before you saw it: kill the Runtime with -9 in the \
-             middle of a turn, start it again, and the turn goes on.\n\
-             \x20  nylorun sessions events {session}                       what was recorded\n\
-             \x20  nylorun run {} \"and now?\" --session {session}   the next turn of the same session",
-            ended.status,
-            sample::AGENT,
-        ));
-    }
-    Ok(ended.exit())
 }

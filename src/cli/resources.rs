@@ -1,4 +1,4 @@
-//! The commands that look at or change one resource: agents, sessions, models, keys, and the status.
+//! The commands that look at or change one resource: agents, sessions, models, keys.
 
 use std::io::Read;
 use std::path::Path;
@@ -9,10 +9,12 @@ use serde_json::json;
 
 use super::args;
 use super::client::{Client, segment};
+use super::events::Words;
 use super::fault::{Fault, exit};
+use super::interactions;
 use super::out::{Out, plain};
 use super::sse::SseReader;
-use super::target::{Source, Target, variable};
+use super::target::{Source, variable};
 use crate::host::home::{Home, LOCAL_KEY};
 
 /// `agents`.
@@ -91,7 +93,6 @@ pub async fn sessions(client: &Client, out: &Out, command: &args::Sessions) -> R
                 ("turn", "activeTurnId"),
                 ("version", "implementationVersion"),
                 ("manifest", "manifestHash"),
-                ("waits", "waits"),
                 ("error", "error"),
             ] {
                 if !view[field].is_null() {
@@ -101,6 +102,10 @@ pub async fn sessions(client: &Client, out: &Out, command: &args::Sessions) -> R
             for effect in view["uncertainEffects"].as_array().into_iter().flatten() {
                 out.line(&format!("uncertain {} ({})", plain(&effect["effectId"]), plain(&effect["kind"])))?;
             }
+            if view["waits"].is_object() {
+                out.line(&format!("waits     {}", plain(&view["waits"])))?;
+            }
+            interactions::tell(out, session, &interactions::all(&view["waits"]));
             Ok(())
         }
         args::Sessions::Events { session, cursor, follow } => {
@@ -116,11 +121,12 @@ pub async fn sessions(client: &Client, out: &Out, command: &args::Sessions) -> R
 /// History page by page, so that a long one is printed as it comes.
 async fn past_events(client: &Client, out: &Out, session: &str, cursor: Option<&str>) -> Result<(), Fault> {
     let mut cursor = cursor.map(str::to_owned);
+    let mut words = Words::default();
     loop {
         let after = cursor.as_ref().map(|c| format!("&cursor={}", segment(c))).unwrap_or_default();
         let page = client.get(&format!("/v1/sessions/{}/items?limit=200{after}", segment(session))).await?;
         for event in page["items"].as_array().into_iter().flatten() {
-            print_event(out, event)?;
+            print_event(out, &mut words, event)?;
         }
         let next = page["cursor"].as_str().map(str::to_owned);
         if next.is_none() || next == cursor {
@@ -137,10 +143,11 @@ async fn follow_events(client: &Client, out: &Out, session: &str, cursor: Option
     };
     let mut reader = SseReader::default();
     let mut stream = response.bytes_stream();
+    let mut words = Words::default();
     while let Some(Ok(piece)) = stream.next().await {
         for event in reader.push(&piece) {
             if event.id.is_some() {
-                print_event(out, &json::parse(event.data.as_bytes()).unwrap_or(Json::Null))?;
+                print_event(out, &mut words, &json::parse(event.data.as_bytes()).unwrap_or(Json::Null))?;
             }
         }
     }
@@ -148,12 +155,14 @@ async fn follow_events(client: &Client, out: &Out, session: &str, cursor: Option
     Ok(())
 }
 
-fn print_event(out: &Out, event: &Json) -> Result<(), Fault> {
+/// What an event means where there are words for it, else what it says.
+fn print_event(out: &Out, words: &mut Words, event: &Json) -> Result<(), Fault> {
     if out.is_json() {
         return out.json(event);
     }
     let (seq, time, kind) = (plain(&event["seq"]), plain(&event["time"]), plain(&event["type"]));
-    out.line(&format!("{seq:>6}  {time}  {kind:<20} {}", json::encode(&event["payload"])))
+    let says = words.tell(&kind, &event["payload"]).unwrap_or_else(|| json::encode(&event["payload"]));
+    out.line(&format!("{seq:>6}  {time}  {kind:<22} {says}"))
 }
 
 /// `model`.
@@ -278,96 +287,7 @@ pub async fn keys(client: &Client, out: &Out, command: &args::Keys) -> Result<()
     }
 }
 
-/// `status`: what can be learnt without a key first, so that a Runtime that is not ready is told, too.
-///
-/// # Errors
-/// What a person reads; the exit code says whether it runs and is ready.
-pub async fn status(client: &Client, operator: Option<Target>, out: &Out) -> Result<(), Fault> {
-    let ready = client.probe("/ready").await;
-    if ready.as_ref().is_some_and(|ready| ready["status"] == "not_ready") {
-        // The operator's status names the cause.
-        let cause = match operator.map(Client::new) {
-            Some(Ok(operator)) => {
-                operator.get("/v1/admin/status").await.ok().map(|s| s["tenant"]["cause"].clone())
-            }
-            _ => None,
-        };
-        let cause = cause.filter(|cause| !cause.is_null());
-        let code = cause.as_ref().and_then(|cause| cause["code"].as_str()).unwrap_or("not_ready").to_owned();
-        let level = if code == "schema-too-new" { exit::TOO_OLD } else { exit::NOT_READY };
-        let url = &client.target().url;
-        return Err(match cause {
-            Some(cause) => Fault::new(
-                level,
-                &code,
-                format!("the Runtime at {url} is not ready: {}", plain(&cause["message"])),
-            )
-            .fix(plain(&cause["repair"])),
-            None => Fault::new(level, &code, format!("the Runtime at {url} is not ready"))
-                .fix("wait a moment; its log says more"),
-        });
-    }
-    let tenant = client.get("/v1/tenant").await?;
-    let health = client.probe("/health").await.unwrap_or(Json::Null);
-    if out.is_json() {
-        return out.json(&json!({
-            "url": client.target().url, "health": health, "ready": ready, "tenant": tenant,
-        }));
-    }
-    let (counts, harness) = (&tenant["counts"], &tenant["harness"]);
-    out.line(&format!(
-        "nylorun {}  pid {}  {}",
-        plain(&health["version"]),
-        plain(&health["pid"]),
-        client.target().url
-    ))?;
-    out.line(&format!(
-        "tenant    {} ({})",
-        plain(&tenant["tenant"]["id"]),
-        plain(&tenant["tenant"]["name"])
-    ))?;
-    let checks: Vec<String> = tenant["checks"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(name, ok)| format!("{name} {}", if ok == true { "ok" } else { "NOT OK" }))
-        .collect();
-    out.line(&format!("checks    {}", checks.join(", ")))?;
-    out.line(&format!(
-        "harness   {}, {} connected{}",
-        plain(&harness["mode"]),
-        plain(&harness["connected"]),
-        if harness["workspace"] == true { ", with workspaces" } else { "" }
-    ))?;
-    out.line(&format!("agents    {}", tenant["agents"].as_array().map_or(0, Vec::len)))?;
-    out.line(&format!(
-        "sessions  {}, running {}",
-        plain(&counts["sessions"]),
-        plain(&counts["runningSessions"])
-    ))?;
-    out.line(&format!(
-        "effects   {} waiting, {} uncertain",
-        plain(&counts["pendingActions"]),
-        plain(&counts["uncertainEffects"])
-    ))
-}
-
-/// `status --actors`: what every actor holds and waits for.
-///
-/// # Errors
-/// What a person reads.
-pub async fn actors(operator: &Client, out: &Out) -> Result<(), Fault> {
-    let answer = operator.get("/v1/admin/actors").await?;
-    if out.is_json() {
-        return out.json(&answer);
-    }
-    let rows = rows(&answer["actors"], |actor| {
-        vec![plain(&actor["kind"]), plain(&actor["id"]), json::encode(&actor["state"])]
-    });
-    out.table(&["ACTOR", "ID", "STATE"], &rows)
-}
-
-fn read_json(file: &Path) -> Result<Json, Fault> {
+pub(super) fn read_json(file: &Path) -> Result<Json, Fault> {
     let told =
         |why: String| Fault::new(exit::USAGE, "file", format!("cannot read {}: {why}", file.display()));
     let bytes = if file == Path::new("-") {

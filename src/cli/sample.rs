@@ -4,7 +4,7 @@
 use nylorun_actors::model::json::Json;
 use serde_json::json;
 
-use super::client::Client;
+use super::client::{Client, segment};
 use super::fault::Fault;
 
 /// Id of the sample agent.
@@ -41,16 +41,7 @@ pub fn manifest() -> Json {
 /// # Errors
 /// When the Runtime refuses.
 pub async fn plant(client: &Client) -> Result<Planted, Fault> {
-    let agents = client.get("/v1/agents").await?;
-    let there = agents["agents"].as_array().is_some_and(|list| list.iter().any(|a| a["agentId"] == AGENT));
-    if !there {
-        let body = json!({
-            "requestId": uuid::Uuid::new_v4().to_string(),
-            "manifest": manifest(),
-            "implementationVersion": "sample",
-        });
-        client.put(&format!("/v1/agents/{AGENT}"), Some(&body)).await?;
-    }
+    let agent = plant_agent(client, AGENT, &manifest()).await?;
     let model = client.get("/v1/tenant/model").await?;
     let mut fixture = false;
     if model["configured"] == false {
@@ -58,5 +49,23 @@ pub async fn plant(client: &Client) -> Result<Planted, Fault> {
         let seeded = client.put("/v1/tenant/config/seed", Some(&body)).await?;
         fixture = seeded["applied"].as_array().is_some_and(|list| list.iter().any(|n| n == "model.fixture"));
     }
-    Ok(Planted { agent: !there, fixture })
+    Ok(Planted { agent, fixture })
+}
+
+/// Registers an agent when there is none of that id. Answers whether it did.
+///
+/// # Errors
+/// When the Runtime refuses.
+pub async fn plant_agent(client: &Client, id: &str, manifest: &Json) -> Result<bool, Fault> {
+    let agents = client.get("/v1/agents").await?;
+    if agents["agents"].as_array().is_some_and(|list| list.iter().any(|agent| agent["agentId"] == id)) {
+        return Ok(false);
+    }
+    let body = json!({
+        "requestId": uuid::Uuid::new_v4().to_string(),
+        "manifest": manifest,
+        "implementationVersion": "sample",
+    });
+    client.put(&format!("/v1/agents/{}", segment(id)), Some(&body)).await?;
+    Ok(true)
 }

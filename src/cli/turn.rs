@@ -1,15 +1,18 @@
 //! `nylorun run`: one message to an agent, its turn streamed to the terminal until it ends.
 
-use futures_util::StreamExt;
-use nylorun_actors::model::json::{self, Json};
+mod show;
+mod watch;
+
+use std::io::IsTerminal;
+
+use nylorun_actors::model::json::Json;
 use reqwest::Method;
 use serde_json::json;
-use std::time::Duration;
 
-use super::client::{CallError, Client, segment};
+use self::watch::Watch;
+use super::client::{Client, segment};
 use super::fault::{Fault, exit};
 use super::out::{Out, plain};
-use super::sse::{SseEvent, SseReader};
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -22,6 +25,25 @@ pub struct Ask {
     pub session: Option<String>,
     /// Whose session a new one is.
     pub owner: String,
+}
+
+/// Who answers when the turn asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// Nobody here: the turn is left paused.
+    Nobody,
+    /// The person at the terminal.
+    Terminal,
+    /// Approvals are given without asking; questions are left.
+    Approve,
+}
+
+impl Answers {
+    /// The person, where there is one.
+    #[must_use]
+    pub fn of_terminal(out: &Out) -> Self {
+        if !out.is_json() && std::io::stdin().is_terminal() { Self::Terminal } else { Self::Nobody }
+    }
 }
 
 /// How a turn ended.
@@ -53,7 +75,7 @@ impl Ended {
 ///
 /// # Errors
 /// When the Runtime refuses or goes away for longer than it takes to start again.
-pub async fn run(client: &Client, out: &Out, ask: &Ask) -> Result<Ended, Fault> {
+pub async fn run(client: &Client, out: &Out, ask: &Ask, answers: Answers) -> Result<Ended, Fault> {
     let session = open(client, ask).await?;
     let accepted = client
         .post(
@@ -69,17 +91,10 @@ pub async fn run(client: &Client, out: &Out, ask: &Ask) -> Result<Ended, Fault> 
     } else {
         out.note(&format!("session {session}  turn {turn}"));
     }
-    let mut watch = Watch {
-        client,
-        out,
-        session,
-        turn,
-        cursor: accepted["cursor"].as_str().map(str::to_owned),
-        shown: Shown::default(),
-        doubt: false,
-    };
+    let cursor = accepted["cursor"].as_str().map(str::to_owned);
+    let mut watch = Watch::new(client, out, (session, turn), cursor, answers);
     let ended = watch.follow().await?;
-    watch.finish(&ended)?;
+    show::finish(out, &ended, watch.said())?;
     Ok(ended)
 }
 
@@ -121,260 +136,6 @@ async fn open(client: &Client, ask: &Ask) -> Result<String, Fault> {
 
 fn id() -> String {
     uuid::Uuid::new_v4().to_string()
-}
-
-/// What was written to the terminal so far.
-#[derive(Default)]
-struct Shown {
-    /// The invocation whose preview is being written, and its text.
-    preview: Option<(String, String)>,
-    /// The last assistant text that was written whole.
-    text: Option<String>,
-}
-
-struct Watch<'a> {
-    client: &'a Client,
-    out: &'a Out,
-    session: String,
-    turn: String,
-    cursor: Option<String>,
-    shown: Shown,
-    /// An effect's fate is unknown.
-    doubt: bool,
-}
-
-/// How long a Runtime may be away before the command gives up. The turn itself goes on when the Runtime is back.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-impl Watch<'_> {
-    async fn follow(&mut self) -> Result<Ended, Fault> {
-        let mut delay = Duration::from_millis(250);
-        let mut away = Duration::ZERO;
-        loop {
-            match self.client.events(&self.session, self.cursor.as_deref(), true).await {
-                Ok(response) => {
-                    let before = self.cursor.clone();
-                    if let Some(ended) = self.read(response).await? {
-                        return Ok(ended);
-                    }
-                    if self.cursor != before {
-                        (delay, away) = (Duration::from_millis(250), Duration::ZERO);
-                    }
-                }
-                Err(error) => {
-                    // While a Runtime starts again it has no Tenant yet: that looks like the opaque 404.
-                    let passing = matches!(&error, CallError::Unreachable { .. })
-                        || error.status().is_some_and(|s| s == 404 || s == 408 || s == 429 || s >= 500);
-                    if !passing || away >= PATIENCE {
-                        return Err(self.client.explain(error).await);
-                    }
-                }
-            }
-            if away.is_zero() && !self.out.is_json() {
-                self.out.note("the stream ended; waiting for the Runtime …");
-            }
-            self.shown.preview = None;
-            tokio::select! {
-                () = tokio::time::sleep(delay) => {}
-                _ = tokio::signal::ctrl_c() => if let Some(ended) = self.interrupted().await { return Ok(ended) },
-            }
-            away += delay;
-            delay = (delay * 2).min(Duration::from_secs(5));
-        }
-    }
-
-    async fn read(&mut self, response: reqwest::Response) -> Result<Option<Ended>, Fault> {
-        let mut reader = SseReader::default();
-        let mut stream = response.bytes_stream();
-        loop {
-            let piece = tokio::select! {
-                piece = stream.next() => piece,
-                _ = tokio::signal::ctrl_c() => match self.interrupted().await {
-                    Some(ended) => return Ok(Some(ended)),
-                    None => continue,
-                },
-            };
-            let Some(Ok(piece)) = piece else { return Ok(None) };
-            for event in reader.push(&piece) {
-                if event.id.is_some() {
-                    self.cursor.clone_from(&event.id);
-                }
-                if let Some(ended) = self.take(&event)? {
-                    return Ok(Some(ended));
-                }
-            }
-            // No event says that a session came to stand still for an effect of unknown fate: it is asked.
-            if self.doubt && self.is_uncertain().await {
-                return Ok(Some(self.end("uncertain", Json::Null)));
-            }
-        }
-    }
-
-    fn take(&mut self, event: &SseEvent) -> Result<Option<Ended>, Fault> {
-        let body = json::parse(event.data.as_bytes()).unwrap_or(Json::Null);
-        if event.name == "nylorun.preview" {
-            if body["turnId"] == self.turn.as_str() {
-                self.preview(&body)?;
-            }
-            return Ok(None);
-        }
-        if body["turnId"] != self.turn.as_str() {
-            return Ok(None);
-        }
-        if self.out.is_json() {
-            self.out.line(&event.data)?;
-        } else {
-            self.show(&event.name, &body["payload"])?;
-        }
-        let status = match event.name.as_str() {
-            "effect.uncertain" | "action.uncertain" => {
-                self.doubt = true;
-                return Ok(None);
-            }
-            "turn.completed" => "completed",
-            "turn.failed" => "failed",
-            "turn.cancelled" => "cancelled",
-            "turn.paused" => "paused",
-            _ => return Ok(None),
-        };
-        Ok(Some(self.end(status, body["payload"].clone())))
-    }
-
-    async fn is_uncertain(&self) -> bool {
-        let path = format!("/v1/sessions/{}", segment(&self.session));
-        let view = self.client.call(Method::GET, &path, None).await;
-        view.is_ok_and(|view| view["status"] == "uncertain" && view["activeTurnId"] == self.turn.as_str())
-    }
-
-    fn end(&self, status: &'static str, payload: Json) -> Ended {
-        Ended { status, payload, session: self.session.clone(), turn: self.turn.clone() }
-    }
-
-    fn preview(&mut self, body: &Json) -> Result<(), Fault> {
-        if self.out.is_json() {
-            return self.out.json(&json!({ "type": "nylorun.preview", "payload": body }));
-        }
-        let (Some(invocation), Some(text)) = (body["invocationId"].as_str(), body["text"].as_str()) else {
-            return Ok(());
-        };
-        // In a pipe only what is settled counts.
-        if !self.out.is_terminal() {
-            return Ok(());
-        }
-        match &mut self.shown.preview {
-            Some((shown, so_far)) if shown == invocation => so_far.push_str(text),
-            other => *other = Some((invocation.to_owned(), text.to_owned())),
-        }
-        self.out.text(text)
-    }
-
-    fn show(&mut self, kind: &str, payload: &Json) -> Result<(), Fault> {
-        match kind {
-            "message.assistant" => {
-                let text = payload["text"].as_str().unwrap_or_default();
-                let previewed = self.shown.preview.take();
-                if previewed.is_some() {
-                    self.out.line("")?;
-                }
-                // Only a whole preview of this very answer spares writing it.
-                let same = previewed
-                    .is_some_and(|(id, shown)| payload["invocationId"] == id.as_str() && shown == text);
-                if !text.is_empty() && self.out.is_terminal() {
-                    if !same {
-                        self.out.line(text)?;
-                    }
-                    self.shown.text = Some(text.to_owned());
-                }
-                for call in payload["toolCalls"].as_array().into_iter().flatten() {
-                    self.out.note(&format!("→ {}", plain(&call["name"])));
-                }
-            }
-            "tool.completed" => {
-                let end = if payload["error"].is_null() { "done" } else { "failed" };
-                self.out.note(&format!("← {} {end}", plain(&payload["toolName"])));
-            }
-            "action.pending" => self.out.note(&format!("… waits for {}", plain(&payload["toolName"]))),
-            "effect.uncertain" => {
-                self.out.note(&format!("! the fate of {} is unknown", plain(&payload["effectId"])));
-            }
-            "model.failed" => {
-                self.out.note(&format!(
-                    "! model: {} ({})",
-                    plain(&payload["message"]),
-                    plain(&payload["code"])
-                ));
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn finish(&self, ended: &Ended) -> Result<(), Fault> {
-        let Ended { status, payload, session, turn } = ended;
-        if self.out.is_json() {
-            return self.out.json(&json!({
-                "type": "nylorun.result", "status": status, "sessionId": session, "turnId": turn,
-                "result": payload,
-            }));
-        }
-        match *status {
-            "completed" => {
-                let output = plain(&payload["output"]);
-                if self.shown.text.as_deref() != Some(output.as_str()) {
-                    self.out.line(&output)?;
-                }
-            }
-            "failed" => {
-                let error = if payload["error"].is_null() { payload } else { &payload["error"] };
-                let code = error["code"].as_str().unwrap_or("execution.failed");
-                self.out.note(&format!("error[{code}]: the turn failed: {}", plain(&error["message"])));
-            }
-            "cancelled" => self.out.note("the turn was cancelled"),
-            "uncertain" => self.out.note(&format!(
-                "the turn stands still: nobody knows whether an effect happened, and it is never repeated. \
-                 `nylorun sessions show {session}` names it; `nylorun cancel {session}` gives the turn up"
-            )),
-            "paused" => self.out.note("the turn waits for an answer; the session keeps until it comes"),
-            _ => self.out.note(&format!("the turn goes on: `nylorun sessions show {session}`")),
-        }
-        Ok(())
-    }
-
-    /// Ctrl-C: the turn lives in the Runtime, so leaving and cancelling are two things. `None`: keep watching.
-    async fn interrupted(&self) -> Option<Ended> {
-        use std::io::IsTerminal;
-        let detached = || Some(self.end("detached", Json::Null));
-        if !std::io::stdin().is_terminal() {
-            return detached();
-        }
-        self.out.note(
-            "\nThe turn runs in the Runtime. [c]ancel it, [l]eave it running, or [w]atch on? (Ctrl-C leaves)",
-        );
-        let answer = tokio::task::spawn_blocking(|| {
-            let mut line = String::new();
-            // An unreadable terminal counts as leaving.
-            let _ = std::io::stdin().read_line(&mut line);
-            line
-        });
-        let answer = tokio::select! {
-            answer = answer => answer.unwrap_or_default(),
-            _ = tokio::signal::ctrl_c() => return detached(),
-        };
-        match answer.trim() {
-            "c" | "cancel" => {
-                if let Err(fault) =
-                    cancel(self.client, &self.session, Some("cancelled from the terminal")).await
-                {
-                    self.out.note(&fault.message);
-                    return detached();
-                }
-                // Its event ends the watch.
-                None
-            }
-            "w" | "watch" => None,
-            _ => detached(),
-        }
-    }
 }
 
 /// Cancels whatever a session does.

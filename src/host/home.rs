@@ -292,12 +292,13 @@ impl Home {
         Ok(read::<LinkFile>(&self.path("link.json"))?.filter(|link| link.format >= LINK_FORMAT))
     }
 
-    /// Replaces `link.json`.
+    /// Replaces `link.json`. Nothing waits for the disk: each start writes it anew.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn write_link(&self, link: &LinkFile) -> Result<(), HomeError> {
-        write(&self.path("link.json"), link, 0o644)
+        let text = format!("{}\n", json::encode(link));
+        replace(&self.path("link.json"), text.as_bytes(), 0o644, false)
     }
 }
 
@@ -356,6 +357,11 @@ fn write<T: Serialize>(path: &Path, value: &T, mode: u32) -> Result<(), HomeErro
 /// # Errors
 /// When one of the steps fails.
 pub fn write_bytes(path: &Path, bytes: &[u8], mode: u32) -> Result<(), HomeError> {
+    replace(path, bytes, mode, true)
+}
+
+/// `durable`: a power cut leaves the old file or the new one too.
+fn replace(path: &Path, bytes: &[u8], mode: u32, durable: bool) -> Result<(), HomeError> {
     let told = |error: std::io::Error| HomeError::io(path, &error);
     let directory = path.parent().unwrap_or(Path::new("."));
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("file");
@@ -363,9 +369,11 @@ pub fn write_bytes(path: &Path, bytes: &[u8], mode: u32) -> Result<(), HomeError
     let written = (|| {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&draft)?;
         file.write_all(bytes)?;
-        file.sync_all()?;
+        if durable {
+            file.sync_all()?;
+        }
         fs::rename(&draft, path)?;
-        File::open(directory)?.sync_all()
+        if durable { File::open(directory)?.sync_all() } else { Ok(()) }
     })();
     written.map_err(|error| {
         let _ = fs::remove_file(&draft);

@@ -11,7 +11,7 @@ use crate::engine::agent::schema::Outputs;
 use nylorun_actors::model::ids::{TenantId, WorkerId};
 use nylorun_actors::ports::clock::{SystemClock, SystemEntropy};
 use nylorun_actors::ports::store::{PrincipalRow, Reads, Store as _, StoreError, StoreHandle, StoreResult};
-use nylorun_actors::ports::{Entropy as _, NoTransport};
+use nylorun_actors::ports::{ActionTransport, Entropy as _};
 
 use nylorun_actors::rules::models;
 use nylorun_actors::tenant::{HarnessMode, Tenant, TenantConfig, TenantPorts};
@@ -26,6 +26,7 @@ use crate::engine::agent::projection::PromptHash;
 use crate::engine::model::provider::{ProviderLimits, Providers};
 use crate::engine::model::router::{ModelRouter, ProviderSource};
 use crate::engine::run::{AgentEngine, EngineConfig, kit};
+use crate::gates::HttpTransport;
 use crate::harness_api::HarnessListener;
 use crate::identity::SigningKeys;
 use crate::store::{NewTenant, OpenError, OpenOptions, SqliteStore};
@@ -105,16 +106,10 @@ impl Opener {
         let handle = store.handle();
         let vault = Arc::new(self.vault(&handle).await?);
         self.principals(store.tenant_id(), &handle).await.map_err(store_failure)?;
-        let signing = Arc::new(SigningKeys::new(
-            handle.clone(),
-            Arc::clone(&vault),
-            store.tenant_id().clone(),
-            Arc::new(SystemClock),
-            Arc::new(SystemEntropy),
-        ));
+        let (signing, actions) = self.deliveries(&store, &vault);
         let models = SealedProviders::load(handle, vault).await.map_err(store_failure)?;
         let models = Arc::new(models);
-        let tenant = self.start(&store, &models).await?;
+        let tenant = self.start(&store, &models, actions).await?;
         Ok(Opened { tenant, models, signing, store })
     }
 
@@ -162,14 +157,30 @@ impl Opener {
         Vault::load_or_create(self.home.root()).map_err(|error| missing(error.to_string()))
     }
 
+    /// The Tenant's signing keys, and the way of its deliveries, which they sign.
+    fn deliveries(
+        &self,
+        store: &Arc<SqliteStore>,
+        vault: &Arc<Vault>,
+    ) -> (Arc<SigningKeys>, Arc<dyn ActionTransport>) {
+        let signing = Arc::new(SigningKeys::new(
+            store.handle(),
+            Arc::clone(vault),
+            store.tenant_id().clone(),
+            Arc::new(SystemClock),
+            Arc::new(SystemEntropy),
+        ));
+        let transport = HttpTransport::new(self.settings.outbound, Arc::clone(&signing));
+        (signing, Arc::new(transport))
+    }
+
     async fn start(
         &self,
         store: &Arc<SqliteStore>,
         models: &Arc<SealedProviders>,
+        actions: Arc<dyn ActionTransport>,
     ) -> Result<Tenant, OpenFailure> {
-        let providers = Providers::new(ProviderLimits::default()).map_err(|error| {
-            quarantine("open-failed", &error.to_string(), "repair the system's TLS, then start again")
-        })?;
+        let providers = Providers::new(ProviderLimits::default());
         let router = ModelRouter::new(Arc::clone(models) as Arc<dyn ProviderSource>, providers);
         let mut config = EngineConfig::new(kit::routed(router));
         config.prompt_hash = match self.settings.harness {
@@ -184,7 +195,7 @@ impl Opener {
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             engine: Arc::new(engine),
-            actions: Arc::new(NoTransport),
+            actions,
             schemas: Arc::new(Outputs),
             workspaces: None,
         };
@@ -252,6 +263,9 @@ pub fn tenant_config(settings: &Settings) -> TenantConfig {
     }
     config.rollover.ms = settings.rollover_ms.or(config.rollover.ms);
     config.sweep_interval_ms = settings.sweep_interval_ms.unwrap_or(config.sweep_interval_ms);
+    config.action_hold_ms = settings.action_hold_ms.unwrap_or(config.action_hold_ms);
+    set(&mut config.action_lease_ms, settings.action_lease_ms);
+    set(&mut config.delivery_max_age_ms, settings.delivery_max_age_ms);
     config.idle_after_ms = settings.idle_after_ms.unwrap_or(config.idle_after_ms);
     if let Some(arbiters) = settings.arbiters.and_then(|n| usize::try_from(n).ok()) {
         config.arbiters = arbiters;

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use self::layers::Layers;
 pub(crate) use self::layers::file_text;
+use crate::gates::OutboundPolicy;
 use crate::harness_api::HarnessTokens;
 use crate::telemetry::LogFormat;
 
@@ -67,8 +68,14 @@ settings! {
     "rollover-steps", ["NYLORUN_ROLLOVER_STEPS"], false, "50", "Steps after which a segment rolls over";
     "rollover-ms", ["NYLORUN_ROLLOVER_MS"], false, "1200000", "Time after which a segment rolls over";
     "sweep-interval-ms", ["NYLORUN_SWEEP_INTERVAL_MS"], false, "5000", "Pause between two passes of the sweeper";
+    "action-hold-ms", ["NYLORUN_ACTION_HOLD_MS"], false, "300000", "How long a run waits for an Action before it gives its harness back; 0: not at all";
+    "action-lease-ms", ["NYLORUN_ACTION_LEASE_MS"], false, "30000", "Life of a background delivery without a heartbeat";
+    "delivery-max-age", ["NYLORUN_DELIVERY_MAX_AGE"], false, "24h", "Age from which an Action whose delivery fails is parked, such as `90m` or `24h`";
     "idle-after-ms", ["NYLORUN_IDLE_AFTER_MS"], false, "15000", "How long a session without work stays in memory";
     "arbiters", ["NYLORUN_ARBITERS"], false, "one per core", "Threads that sessions are spread over";
+    "endpoint-http", ["NYLORUN_ENDPOINT_HTTP"], false, "allow", "Action endpoints at `http:` URLs: `allow` or `refuse`";
+    "endpoint-private", ["NYLORUN_ENDPOINT_PRIVATE"], false, "allow", "Action endpoints on this machine and in private networks: `allow` or `refuse`; link-local and metadata addresses are always refused";
+    "endpoint-loopback", ["NYLORUN_ENDPOINT_LOOPBACK"], false, "", "`docker-host`: `localhost` in an endpoint's URL means the machine that runs this container";
     "open-timeout-ms", ["NYLORUN_OPEN_TIMEOUT_MS"], false, "30000", "How long the Tenant may take to open";
 }
 
@@ -227,6 +234,8 @@ pub struct Settings {
     pub log_filter: String,
     /// A model call that a crash has cut.
     pub model_on_crash: ModelOnCrash,
+    /// Where Action deliveries may go.
+    pub outbound: OutboundPolicy,
     /// Milliseconds.
     pub owner_lease_ms: Option<i64>,
     /// Milliseconds.
@@ -239,6 +248,12 @@ pub struct Settings {
     pub rollover_ms: Option<u64>,
     /// Milliseconds.
     pub sweep_interval_ms: Option<u64>,
+    /// Milliseconds; 0 is no hold.
+    pub action_hold_ms: Option<u64>,
+    /// Milliseconds.
+    pub action_lease_ms: Option<i64>,
+    /// Milliseconds.
+    pub delivery_max_age_ms: Option<i64>,
     /// Milliseconds.
     pub idle_after_ms: Option<u64>,
     /// Threads.

@@ -11,7 +11,7 @@ pub mod tokens;
 use nylorun_actors::ports::StoreError;
 use nylorun_actors::rules::Refusal;
 
-pub use signing_keys::SigningKeys;
+pub use signing_keys::{KNOWN_PUBLIC_KEYS, SigningKeys};
 
 use crate::vault::VaultError;
 

@@ -43,17 +43,35 @@ pub(super) struct Access<'a> {
     /// A savepoint stands: it has written.
     wrote: bool,
     pub events: Vec<Committed>,
+    /// Ids that this transaction has drawn: nobody has ever had them.
+    pub drawn: Vec<String>,
 }
 
 const NO_WRITER: &str = "a read cannot write";
 
 impl<'a> Access<'a> {
     pub fn reading(conn: &'a mut SqliteConnection, shared: &'a Shared) -> Self {
-        Self { conn, shared, writer: None, failure: None, wrote: false, events: Vec::new() }
+        Self {
+            conn,
+            shared,
+            writer: None,
+            failure: None,
+            wrote: false,
+            events: Vec::new(),
+            drawn: Vec::new(),
+        }
     }
 
     pub fn writing(conn: &'a mut SqliteConnection, shared: &'a Shared, hot: &'a mut HotSessions) -> Self {
-        Self { conn, shared, writer: Some(hot), failure: None, wrote: false, events: Vec::new() }
+        Self {
+            conn,
+            shared,
+            writer: Some(hot),
+            failure: None,
+            wrote: false,
+            events: Vec::new(),
+            drawn: Vec::new(),
+        }
     }
 
     /// Runs a statement. The first error that is not about the row at hand ends the transaction: SQLite may have undone
@@ -161,7 +179,7 @@ impl<'a> Access<'a> {
         })?;
         row.map(|row| {
             let no = row.no;
-            Ok(Hot { no, head: row.head()?, next_seq: None, doc: None, pin: None, dirty: false })
+            Ok(Hot { no, head: row.head()?, next_seq: None, doc: None, pin: None, dirty: false, open: None })
         })
         .transpose()
     }

@@ -3,9 +3,11 @@
 //! Only the writer changes the database (the lock file sees to it), so what it has read or written stays true. What a
 //! transaction changed is forgotten again when it is rolled back.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use nylorun_actors::model::ids::{EffectId, SessionId};
+use nylorun_actors::model::effect::EffectStatus;
+use nylorun_actors::model::ids::{EffectId, SessionId, TurnId};
+use nylorun_actors::model::json::JsonText;
 use nylorun_actors::model::session::{SessionDoc, SessionHead, SessionPin};
 use nylorun_actors::ports::store::EffectRow;
 
@@ -30,6 +32,8 @@ pub(super) struct Hot {
     pub pin: Option<SessionPin>,
     /// The head is newer than its row: the transaction's end writes it once, however often it changed.
     pub dirty: bool,
+    /// Ids of its open effects, when all of them are known.
+    pub open: Option<BTreeSet<EffectId>>,
 }
 
 /// Documents worth keeping.
@@ -52,9 +56,12 @@ pub(super) struct HotSessions {
     sessions: HashMap<SessionId, Hot>,
     touched: Vec<SessionId>,
     all_touched: bool,
-    /// Effects that somebody still has to report.
+    /// Effects that are still open, as far as they are known.
     effects: HashMap<EffectId, EffectRow>,
     touched_effects: Vec<EffectId>,
+    /// Turns that began while this writer watched, each with the ids of all its effects.
+    turns: HashMap<TurnId, HashSet<EffectId>>,
+    touched_turns: Vec<TurnId>,
     settings: HashMap<String, Option<String>>,
     settings_touched: bool,
 }
@@ -104,6 +111,103 @@ impl HotSessions {
         };
     }
 
+    /// An effect was written anew.
+    pub fn add_effect(&mut self, row: &EffectRow, is_open: bool) {
+        self.set_effect(&row.id, is_open.then(|| row.clone()));
+        if let Some(effects) = self.turns.get_mut(&row.turn_id) {
+            effects.insert(row.id.clone());
+            self.touched_turns.push(row.turn_id.clone());
+        }
+        if is_open {
+            self.change(&row.session_id, |hot| {
+                if let Some(open) = &mut hot.open {
+                    open.insert(row.id.clone());
+                }
+            });
+        }
+    }
+
+    /// An effect has changed: its row as it is now, or nothing where it was not known or is done.
+    pub fn settle_effect(
+        &mut self,
+        id: &EffectId,
+        status: EffectStatus,
+        is_open: bool,
+        outcome: Option<&JsonText>,
+        error: Option<&str>,
+    ) {
+        let known = self.effects.get(id).cloned();
+        let session = known.as_ref().map(|row| row.session_id.clone());
+        let row = known.filter(|_| is_open).map(|row| EffectRow {
+            status,
+            outcome: outcome.cloned(),
+            error: error.map(str::to_owned),
+            ..row
+        });
+        self.set_effect(id, row);
+        match session {
+            Some(session) => self.change(&session, |hot| {
+                if let (Some(open), false) = (&mut hot.open, is_open) {
+                    open.remove(id);
+                }
+            }),
+            // Whose it is, nobody knows here: what was known of open effects may be wrong now.
+            None => self.forget_open(),
+        }
+    }
+
+    /// An effect has changed in a way that only the database knows.
+    pub fn reread_effect(&mut self, id: &EffectId) {
+        // One that was done is open again, and whose it is, nobody knows here.
+        if !self.effects.contains_key(id) {
+            self.forget_open();
+        }
+        self.set_effect(id, None);
+    }
+
+    fn forget_open(&mut self) {
+        for hot in self.sessions.values_mut() {
+            hot.open = None;
+        }
+    }
+
+    /// All open effects of a session, by id, when they are all known.
+    pub fn open_effects(&self, session: &SessionId) -> Option<Vec<EffectRow>> {
+        let open = self.sessions.get(session)?.open.as_ref()?;
+        open.iter().map(|id| self.effects.get(id).cloned()).collect()
+    }
+
+    /// Keeps the open effects of a session, which were all read.
+    pub fn remember_open(&mut self, session: &SessionId, rows: &[EffectRow]) {
+        for row in rows {
+            self.set_effect(&row.id, Some(row.clone()));
+        }
+        self.change(session, |hot| hot.open = Some(rows.iter().map(|row| row.id.clone()).collect()));
+    }
+
+    /// A turn begins whose id nobody has ever had.
+    pub fn begin_turn(&mut self, turn: &TurnId) {
+        self.touched_turns.push(turn.clone());
+        self.turns.insert(turn.clone(), HashSet::new());
+    }
+
+    /// The turn is over.
+    pub fn end_turn(&mut self, turn: &TurnId) {
+        self.touched_turns.push(turn.clone());
+        self.turns.remove(turn);
+    }
+
+    /// Whether there is surely no effect of this id: its turn began while this writer watched.
+    pub fn is_new_effect(&self, id: &EffectId) -> bool {
+        let turn = id.as_str().split_once(':').map(|(turn, _)| turn);
+        turn.and_then(|turn| self.turns.get(turn)).is_some_and(|effects| !effects.contains(id))
+    }
+
+    /// Whether there is surely no effect of the turn whose id starts with `prefix`.
+    pub fn has_none(&self, turn: &TurnId, prefix: &str) -> bool {
+        self.turns.get(turn).is_some_and(|effects| !effects.iter().any(|id| id.as_str().starts_with(prefix)))
+    }
+
     /// A setting, if it is known: its value or that there is none.
     pub fn setting(&self, key: &str) -> Option<&Option<String>> {
         self.settings.get(key)
@@ -124,14 +228,20 @@ impl HotSessions {
     pub fn remove(&mut self, id: &SessionId) {
         self.touched.push(id.clone());
         self.sessions.remove(id);
-        self.effects.clear();
+        self.forget_effects();
     }
 
     /// No session is any more.
     pub fn remove_all(&mut self) {
         self.all_touched = true;
         self.sessions.clear();
+        self.forget_effects();
+    }
+
+    fn forget_effects(&mut self) {
         self.effects.clear();
+        self.turns.clear();
+        self.forget_open();
     }
 
     /// The transaction's changes stand, until the group's commit fails.
@@ -139,6 +249,7 @@ impl HotSessions {
         self.touched.clear();
         self.all_touched = false;
         self.touched_effects.clear();
+        self.touched_turns.clear();
         self.settings_touched = false;
     }
 
@@ -149,6 +260,9 @@ impl HotSessions {
         }
         for id in self.touched_effects.drain(..) {
             self.effects.remove(&id);
+        }
+        for turn in self.touched_turns.drain(..) {
+            self.turns.remove(&turn);
         }
         if std::mem::take(&mut self.settings_touched) {
             self.settings.clear();
@@ -165,7 +279,7 @@ impl HotSessions {
 
     /// Bounds the memory; between two groups.
     pub fn trim(&mut self) {
-        if self.sessions.len() > KEPT || self.effects.len() > KEPT {
+        if self.sessions.len() > KEPT || self.effects.len() > KEPT || self.turns.len() > KEPT {
             self.forget();
         }
     }
@@ -190,7 +304,8 @@ mod tests {
             epoch: 0,
             owner_expires_at: None,
         };
-        sessions.remember(id.into(), Hot { no: 1, head, next_seq: None, doc: None, pin: None, dirty: false });
+        let hot = Hot { no: 1, head, next_seq: None, doc: None, pin: None, dirty: false, open: None };
+        sessions.remember(id.into(), hot);
     }
 
     fn knows(sessions: &HotSessions, id: &str) -> bool {
@@ -217,6 +332,52 @@ mod tests {
         remember(&mut sessions, "inside");
         sessions.roll_back();
         assert!(!knows(&sessions, "inside"));
+    }
+
+    fn effect(id: &str, session: &str) -> EffectRow {
+        EffectRow {
+            id: id.into(),
+            session_id: session.into(),
+            turn_id: "t".into(),
+            kind: nylorun_actors::model::effect::EffectKind::Tool,
+            status: EffectStatus::Invoking,
+            request_hash: String::new(),
+            request: JsonText::of(&0),
+            outcome: None,
+            error: None,
+            attempts: 1,
+            slimmed: false,
+        }
+    }
+
+    #[test]
+    fn open_effects_are_known_until_something_changes_that_only_the_database_knows() {
+        let mut sessions = HotSessions::default();
+        remember(&mut sessions, "s");
+        assert_eq!(sessions.open_effects(&"s".into()), None, "nobody has read them");
+        sessions.remember_open(&"s".into(), &[]);
+        sessions.begin_turn(&"t".into());
+        assert!(sessions.is_new_effect(&"t:0:a".into()) && !sessions.is_new_effect(&"other:0:a".into()));
+        assert!(sessions.has_none(&"t".into(), "t:0:"));
+        sessions.add_effect(&effect("t:0:a", "s"), true);
+        assert!(!sessions.is_new_effect(&"t:0:a".into()) && !sessions.has_none(&"t".into(), "t:0:"));
+        assert!(sessions.has_none(&"t".into(), "t:1:"));
+        let known = sessions.open_effects(&"s".into()).unwrap();
+        assert_eq!(known.len(), 1);
+        sessions.settle_effect(&"t:0:a".into(), EffectStatus::Uncertain, true, None, Some("why"));
+        let known = sessions.open_effects(&"s".into()).unwrap();
+        assert_eq!((known[0].status, known[0].error.as_deref()), (EffectStatus::Uncertain, Some("why")));
+        sessions.settle_effect(&"t:0:a".into(), EffectStatus::Completed, false, None, None);
+        assert_eq!(sessions.open_effects(&"s".into()).unwrap().len(), 0);
+        sessions.reread_effect(&"t:0:a".into());
+        assert_eq!(sessions.open_effects(&"s".into()), None, "one that was done is open again");
+        sessions.keep();
+        sessions.add_effect(&effect("t:0:b", "s"), true);
+        sessions.roll_back();
+        assert!(
+            !sessions.is_new_effect(&"t:0:c".into()),
+            "a turn that a rollback touched is not known any more"
+        );
     }
 
     #[test]

@@ -218,6 +218,9 @@ impl Reads for Access<'_> {
         if let Some(row) = self.memory().and_then(|memory| memory.effect(id).cloned()) {
             return Ok(Some(row));
         }
+        if self.memory().is_some_and(|memory| memory.is_new_effect(id)) {
+            return Ok(None);
+        }
         let row: Option<(rows::Effect, String)> = self.run(|c| {
             effects::table
                 .inner_join(logs::table)
@@ -234,6 +237,11 @@ impl Reads for Access<'_> {
         session: &SessionId,
         statuses: &[EffectStatus],
     ) -> StoreResult<Vec<EffectRow>> {
+        let is_asked = |row: &EffectRow| statuses.contains(&row.status);
+        if let Some(mut known) = self.memory().and_then(|memory| memory.open_effects(session)) {
+            known.retain(is_asked);
+            return Ok(known);
+        }
         let Some(no) = self.log_no(session)? else { return Ok(Vec::new()) };
         // All of them, picked here: a list of statuses in SQL would be prepared anew each time.
         let found: Vec<rows::Effect> = self.run(|c| {
@@ -243,18 +251,22 @@ impl Reads for Access<'_> {
                 .select(rows::Effect::as_select())
                 .load(c)
         })?;
-        let mut picked = Vec::new();
+        let mut open = Vec::with_capacity(found.len());
         for row in found {
-            let row = row.row(session.as_str())?;
-            if statuses.contains(&row.status) {
-                picked.push(row);
-            }
+            open.push(row.row(session.as_str())?);
         }
-        Ok(picked)
+        if let Some(memory) = self.memory() {
+            memory.remember_open(session, &open);
+        }
+        open.retain(is_asked);
+        Ok(open)
     }
 
     fn completed_effects(&mut self, turn: &TurnId, segment: u32) -> StoreResult<Vec<EffectRow>> {
         let prefix = format!("{turn}:{segment}:");
+        if self.memory().is_some_and(|memory| memory.has_none(turn, &prefix)) {
+            return Ok(Vec::new());
+        }
         let found: Vec<(rows::Effect, String)> = self.run(|c| {
             effects::table
                 .inner_join(logs::table)

@@ -1,5 +1,7 @@
 //! The port's writes in diesel (spec: durability, section 2).
 
+use std::collections::BTreeSet;
+
 use diesel::prelude::*;
 use diesel::upsert::excluded;
 use nylorun_actors::model::Micros;
@@ -89,7 +91,9 @@ impl Access<'_> {
 
 impl Tx for Access<'_> {
     fn uuid(&mut self) -> String {
-        self.shared.entropy.uuid()
+        let id = self.shared.entropy.uuid();
+        self.drawn.push(id.clone());
+        id
     }
 
     fn insert_session(&mut self, head: &SessionHead, pin: &SessionPin, doc: &SessionDoc) -> StoreResult<()> {
@@ -135,6 +139,7 @@ impl Tx for Access<'_> {
             doc: small_doc(doc),
             pin: small_pin(pin),
             dirty: false,
+            open: Some(BTreeSet::new()),
         };
         let memory = self.hot()?;
         memory.remember(head.id.clone(), hot);
@@ -150,14 +155,24 @@ impl Tx for Access<'_> {
         active: Option<&TurnId>,
         last: Option<&TurnId>,
     ) -> StoreResult<()> {
-        self.need(id, |_| ())?;
+        let before = self.need(id, |hot| hot.head.active_turn_id.clone())?;
         self.write(|_| Ok(()))?;
-        self.hot()?.change(id, |hot| {
+        let begins = before.as_ref() != active;
+        let is_new = |turn: &&TurnId| begins && self.drawn.iter().any(|drawn| drawn == turn.as_str());
+        let new = active.filter(is_new).cloned();
+        let memory = self.hot()?;
+        memory.change(id, |hot| {
             hot.head.status = status;
             hot.head.active_turn_id = active.cloned();
             hot.head.last_turn_id = last.cloned();
             hot.dirty = true;
         });
+        if let Some(ended) = before.filter(|_| begins) {
+            memory.end_turn(&ended);
+        }
+        if let Some(turn) = new {
+            memory.begin_turn(&turn);
+        }
         Ok(())
     }
 
@@ -274,8 +289,7 @@ impl Tx for Access<'_> {
                 ))
             )
         })?;
-        let open = is_open(row.status).then(|| row.clone());
-        self.hot()?.set_effect(&row.id, open);
+        self.hot()?.add_effect(row, is_open(row.status));
         Ok(())
     }
 
@@ -299,7 +313,7 @@ impl Tx for Access<'_> {
             let closed = effects::open_in.eq(None::<i64>);
             self.write(|c| change!(c, effects::table, row, (columns, closed)))?
         };
-        self.hot()?.set_effect(id, None);
+        self.hot()?.settle_effect(id, status, is_open(status), outcome, error);
         self.must_change(changed, id)
     }
 
@@ -316,7 +330,8 @@ impl Tx for Access<'_> {
                 )
             )
         })?;
-        self.hot()?.set_effect(id, None);
+        // Its attempts are the database's to count.
+        self.hot()?.reread_effect(id);
         self.must_change(changed, id)
     }
 
@@ -348,7 +363,7 @@ impl Tx for Access<'_> {
             Some(seq) => seq,
             None => self.load_head(no)?,
         };
-        let event_id = self.uuid();
+        let event_id = self.shared.entropy.uuid();
         let body = Envelope {
             event_id: &event_id,
             tenant: &self.shared.tenant,

@@ -8,6 +8,7 @@
 mod common;
 mod processes;
 mod rigs;
+mod sample;
 mod simulation;
 mod suite;
 #[path = "../../actors/tests/tree/support.rs"]

@@ -16,7 +16,8 @@ use nylorun_actors::model::json::parse;
 use serde_json::json;
 
 use super::common::{self, Options, PATIENCE, Server};
-use super::rigs::{Rig, manifest};
+use super::rigs::Rig;
+use super::sample::manifest;
 
 pub const TOKEN: &str = "f00df00df00df00df00df00df00df00df00df00df00df00df00df00df00df00d";
 
@@ -193,7 +194,9 @@ impl Rig for WebSocket {
         let path = self.core.home().join("nylorun.db");
         let mut db = SqliteConnection::establish(path.to_str().unwrap()).unwrap();
         let lines: Vec<EffectLine> =
-            diesel::sql_query("SELECT kind, attempts FROM effects").load(&mut db).unwrap();
+            diesel::sql_query("SELECT kind, attempts FROM effects WHERE kind <> 'delegation'")
+                .load(&mut db)
+                .unwrap();
         let kind = |kind: &str| if kind == "tool" { "tool" } else { "model" };
         let mut all: Vec<_> =
             lines.iter().map(|line| (kind(&line.kind), u32::try_from(line.attempts).unwrap())).collect();

@@ -27,6 +27,7 @@ use nylorun_actors::testing::engine::{FakeEngine, Step};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
+use super::sample::manifest;
 use super::support::World;
 use super::wire::{Learns, Peer};
 
@@ -42,7 +43,7 @@ pub trait Rig: Sized {
     async fn status(&self, session: &str) -> String;
     /// The served events.
     async fn events(&self, session: &str) -> Vec<Value>;
-    /// Kind and number of hand-overs of every effect, in order.
+    /// Kind and number of hand-overs of every model and tool effect, in order.
     async fn attempts(&self) -> Vec<(&'static str, u32)>;
     /// Whether an effect of this kind is in flight.
     async fn in_flight(&self, session: &str, kind: &str) -> bool;
@@ -177,7 +178,7 @@ impl ToolExecutor for CountedTools {
 
 /// The engine of a harness, as the binary has it; its calls are counted.
 fn engine(calls: &Calls) -> Arc<AgentEngine> {
-    let router = ModelRouter::new(Arc::new(NoProvider), Providers::new(ProviderLimits::default()).unwrap());
+    let router = ModelRouter::new(Arc::new(NoProvider), Providers::new(ProviderLimits::default()));
     let (kits, calls) = (kit::routed(router), Arc::clone(calls));
     let counted: Arc<kit::KitFor> = Arc::new(move |grant, start| {
         let Kit { models, tools } = kits(grant, start);
@@ -188,15 +189,6 @@ fn engine(calls: &Calls) -> Arc<AgentEngine> {
         }
     });
     Arc::new(AgentEngine::new(EngineConfig::new(counted)))
-}
-
-/// A manifest whose model and tool play this script.
-pub fn manifest(script: &Value) -> Value {
-    json!({
-        "manifestSchemaVersion": 4, "id": "assistant", "metadata": { "nylorun.fixture": script },
-        "capabilities": [{ "id": "agent", "type": "agent",
-            "tools": [{ "name": "work", "inputSchema": { "type": "object" } }] }],
-    })
 }
 
 /// What both channels in one process share.

@@ -64,6 +64,94 @@ async fn a_cancel_in_the_middle_of_a_model_call_ends_the_run(rigs: impl Rigs) {
     assert_eq!(cancelled, 1);
 }
 
+/// A root that calls two helpers at once; each works once and then says something, after `ms`.
+fn helped(ms: u64) -> Json {
+    let call = |task: &str| json!({ "name": "helper", "args": { "task": task } });
+    json!({
+        "steps": [{ "toolCalls": [call("one"), call("two")] }, { "text": "done" }],
+        "cases": [{ "when": { "contains": "fast" }, "steps": [{ "text": "quick" }] }],
+        "agents": { "helper": { "steps": [
+            { "toolCalls": [{ "name": "work", "args": { "n": 1 } }] }, { "text": "helped", "delayMs": ms },
+        ] } },
+        "tools": { "work": { "output": { "ok": true } } },
+    })
+}
+
+async fn two_sub_agents_at_once_are_told_apart_in_the_record(rigs: impl Rigs) {
+    let rig = rigs.start(helped(0)).await;
+    rig.open("s").await;
+    rig.say("s", "hello").await;
+    rig.until("s", "completed").await;
+    let events = rig.events("s").await;
+    assert_eq!(rig.last("s").await["payload"]["output"], "done");
+    let started: Vec<_> = events.iter().filter(|e| e["type"] == "delegation.started").collect();
+    assert_eq!(started.len(), 2);
+    let calls = &events[1]["payload"]["toolCalls"];
+    for (n, task) in ["one", "two"].into_iter().enumerate() {
+        let began = &started.iter().find(|e| e["payload"]["task"] == task).expect(task)["payload"];
+        assert_eq!(
+            (&began["agent"]["id"], &began["agent"]["path"]),
+            (&json!("helper"), &json!("assistant/helper"))
+        );
+        assert_eq!(began["callId"], calls[n]["callId"]);
+        let own: Vec<_> = events.iter().filter(|e| e["payload"]["agent"] == began["agent"]).collect();
+        let types: Vec<_> = own.iter().map(|e| e["type"].as_str().unwrap()).collect();
+        let life = [
+            "delegation.started",
+            "message.assistant",
+            "tool.completed",
+            "message.assistant",
+            "delegation.completed",
+        ];
+        assert_eq!(types, life, "{task}");
+        assert_eq!(own[3]["payload"]["text"], "helped");
+        let outcome = json!({ "kind": "completed", "output": "helped" });
+        assert_eq!(
+            (&own[4]["payload"]["status"], &own[4]["payload"]["outcome"]),
+            (&json!("completed"), &outcome)
+        );
+    }
+    let roots =
+        events.iter().filter(|e| e["payload"]["agent"].is_null()).map(|e| e["type"].as_str().unwrap());
+    let expected = ["command.message", "message.assistant", "message.assistant", "turn.completed"];
+    assert_eq!(roots.collect::<Vec<_>>(), expected);
+    let attempts = rig.attempts().await;
+    assert!(attempts.iter().all(|(_, times)| *times == 1));
+    assert_eq!(attempts.len(), 8, "two calls of the root's model, and two models and a tool of each");
+}
+
+async fn a_cancel_ends_the_model_calls_of_sub_agents(rigs: impl Rigs) {
+    let rig = rigs.start(helped(3_000_000)).await;
+    rig.open("s").await;
+    rig.say("s", "hello").await;
+    rig.until_event("s", "tool.completed").await;
+    rig.until_called("s", "model").await;
+    rig.cancel("s").await;
+    assert_eq!(rig.status("s").await, "cancelled");
+    // The run is over, so the next turn has the session for itself.
+    rig.say("s", "fast").await;
+    rig.until("s", "completed").await;
+    assert_eq!(rig.last("s").await["payload"]["output"], "quick");
+}
+
+async fn a_harness_killed_in_a_sub_agent_repeats_its_model_calls_and_nothing_else(rigs: impl Rigs) {
+    let mut rig = rigs.start(helped(2_000)).await;
+    rig.open("s").await;
+    rig.say("s", "hello").await;
+    for _ in 0..2 {
+        rig.until_event("s", "tool.completed").await;
+        rig.until_called("s", "model").await;
+    }
+    rig.add_harness().await;
+    rig.kill_harness_until("s", "completed").await;
+    let types = rig.types("s").await;
+    let count = |kind: &str| types.iter().filter(|k| *k == kind).count();
+    let counted = (count("delegation.started"), count("tool.completed"), count("delegation.completed"));
+    assert_eq!(counted, (2, 2, 2), "{types:?}");
+    let attempts = rig.attempts().await;
+    assert!(attempts.iter().all(|(kind, times)| *kind == "model" || *times == 1), "{attempts:?}");
+}
+
 async fn a_harness_that_stops_in_a_model_call_costs_one_more_call(rigs: impl Rigs) {
     let mut rig = rigs.start(works(2_000, 0)).await;
     rig.open("s").await;
@@ -160,6 +248,9 @@ suites! {
     a_turn_of_one_model_call
     a_turn_with_a_tool
     a_cancel_in_the_middle_of_a_model_call_ends_the_run
+    two_sub_agents_at_once_are_told_apart_in_the_record
+    a_cancel_ends_the_model_calls_of_sub_agents
+    a_harness_killed_in_a_sub_agent_repeats_its_model_calls_and_nothing_else
     a_harness_that_stops_in_a_model_call_costs_one_more_call
     a_harness_killed_in_a_tool_leaves_it_uncertain_at_once
     a_harness_killed_in_a_model_call_has_it_made_again

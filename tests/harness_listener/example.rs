@@ -1,8 +1,14 @@
 //! The worked example of the specification (harness-api, section 18), byte for byte: an unmodified peer's frames and
-//! the texts that answer them. Its Action is answered by nobody here, so one test takes the variant in which the hold
-//! ends without an answer, and one gives the tool to the harness.
+//! the texts that answer them: with an Action that is answered in the background, with its hold ending before the answer,
+//! and with the tool given to the harness.
 
+use std::sync::Arc;
+
+use nylorun_actors::model::Json;
 use nylorun_actors::model::json::encode;
+use nylorun_actors::rules::actions::DeliveryClaim;
+use nylorun_actors::rules::endpoints::Registration;
+use nylorun_actors::testing::endpoints::{FakeEndpoints, status};
 use serde_json::json;
 
 use super::peer::{PATIENCE, Peer};
@@ -95,6 +101,12 @@ async fn begin(world: &World, fixture: bool) -> Peer {
     peer
 }
 
+fn completed() -> String {
+    format!(
+        r#"{{"t":"req","id":10,"m":"turn.completed","p":{{"runId":"{R}","status":"completed","output":"Refunded.","state":{{"manifestHash":"mh-1","agentId":"billing-bot","executionId":"s-42","status":"completed","turnCount":1,"transcript":[]}},"transcript":[{{"keep":0,"length":5,"entries":[{{"kind":"input","turnId":"turn-1","event":{{"kind":"user-message","text":"Refund INV-7"}}}},{{"kind":"candidate","turnId":"turn-1","stepId":"step-1","candidate":{{}}}},{{"kind":"tool-results","turnId":"turn-1","stepId":"step-1","results":[{{}}]}},{{"kind":"candidate","turnId":"turn-1","stepId":"step-2","candidate":{{}}}},{{"kind":"final","turnId":"turn-1","stepId":"step-2","output":"Refunded."}}]}}]}}}}"#
+    )
+}
+
 #[actix_web::test]
 async fn the_worked_example_with_a_tool_of_the_harness() {
     let world = World::start().await;
@@ -107,11 +119,8 @@ async fn the_worked_example_with_a_tool_of_the_harness() {
     exchange(&mut peer, &model_intent(8, "inv-3", &any_hash), execute).await;
     let (says, answers) = outcome(9, "model:inv-3", ANSWER);
     exchange(&mut peer, &says, &answers).await;
-    let completed = format!(
-        r#"{{"t":"req","id":10,"m":"turn.completed","p":{{"runId":"{R}","status":"completed","output":"Refunded.","state":{{"manifestHash":"mh-1","agentId":"billing-bot","executionId":"s-42","status":"completed","turnCount":1,"transcript":[]}},"transcript":[{{"keep":0,"length":5,"entries":[{{"kind":"input","turnId":"turn-1","event":{{"kind":"user-message","text":"Refund INV-7"}}}},{{"kind":"candidate","turnId":"turn-1","stepId":"step-1","candidate":{{}}}},{{"kind":"tool-results","turnId":"turn-1","stepId":"step-1","results":[{{}}]}},{{"kind":"candidate","turnId":"turn-1","stepId":"step-2","candidate":{{}}}},{{"kind":"final","turnId":"turn-1","stepId":"step-2","output":"Refunded."}}]}}]}}}}"#
-    );
     // Four events come before the edit: the message, the two answers, and what the tool came to.
-    exchange(&mut peer, &completed, r#"{"t":"res","id":10,"ok":true,"r":{"cursor":4}}"#).await;
+    exchange(&mut peer, &completed(), r#"{"t":"res","id":10,"ok":true,"r":{"cursor":4}}"#).await;
     let session = "s-42".into();
     world.until(&session, "completed").await;
     let record = world.record(&session).await;
@@ -146,4 +155,115 @@ async fn the_worked_example_whose_hold_ends_without_an_answer() {
     let view = world.until(&session, "waiting").await;
     assert_eq!(view.waits, Some(json!({"effectIds": [format!("{T}:0:tool:inv-2")]})));
     assert_eq!(world.types(&session).await, ["command.message", "message.assistant", "action.pending"]);
+}
+
+const TOOL_VALUE: &str = r#"{"kind":"completed","output":{"refunded":true}}"#;
+
+/// A world whose Action endpoint accepts the refund and works on in the background.
+async fn in_the_background() -> World {
+    let endpoints = FakeEndpoints::new(|_| (0, status(202, &json!({}))));
+    let world = World::with_actions(Arc::new(endpoints), |_| {}).await;
+    let registration = Registration {
+        agent_id: "billing-bot".into(),
+        url: "http://endpoint.test/".to_owned(),
+        implementation_version: "1".to_owned(),
+        manifest_hash: None,
+        timeout_ms: 60_000,
+        max_concurrent: 16,
+    };
+    world.tenant.register_endpoints(vec![registration]).await.unwrap();
+    world
+}
+
+/// The endpoint posts its result, once its 202 is settled.
+async fn post_result(world: &World) {
+    let action = format!("{T}:0:tool:inv-2");
+    let claim = DeliveryClaim {
+        action: action.as_str().into(),
+        token_action: action,
+        generation: 1,
+        agent: "billing-bot".to_owned(),
+    };
+    let until = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let outcome = json!({"value": serde_json::from_str::<Json>(TOOL_VALUE).unwrap()});
+        match world.tenant.action_result(claim.clone(), outcome).await {
+            Ok(receipt) => return assert_eq!(receipt["status"], "accepted"),
+            Err(_) => assert!(tokio::time::Instant::now() < until),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+async fn conclude(peer: &mut Peer, cursor: i64) {
+    let any_hash = "0123456789abcdef".repeat(4);
+    let execute = r#"{"t":"res","id":8,"ok":true,"r":{"status":"execute"}}"#;
+    exchange(peer, &model_intent(8, "inv-3", &any_hash), execute).await;
+    let (says, answers) = outcome(9, "model:inv-3", ANSWER);
+    exchange(peer, &says, &answers).await;
+    exchange(peer, &completed(), &format!(r#"{{"t":"res","id":10,"ok":true,"r":{{"cursor":{cursor}}}}}"#))
+        .await;
+}
+
+const WHOLE: [&str; 8] = [
+    "command.message",
+    "message.assistant",
+    "action.pending",
+    "action.delivered",
+    "action.completed",
+    "message.assistant",
+    "transcript.updated",
+    "turn.completed",
+];
+
+#[actix_web::test]
+async fn the_worked_example_with_an_action_that_is_answered_while_the_run_holds() {
+    let world = in_the_background().await;
+    let mut peer = begin(&world, false).await;
+    exchange(&mut peer, &tool_intent(6), r#"{"t":"res","id":6,"ok":true,"r":{"status":"pending"}}"#).await;
+    let renew = format!(r#"{{"t":"req","id":7,"m":"lease.renew","p":{{"runId":"{R}"}}}}"#);
+    exchange(&mut peer, &renew, r#"{"t":"res","id":7,"ok":true,"r":{"ok":true}}"#).await;
+    post_result(&world).await;
+    assert_eq!(
+        peer.next_text().await,
+        format!(
+            r#"{{"t":"msg","m":"effect.resolved","p":{{"runId":"{R}","effectId":"{T}:0:tool:inv-2","outcome":{{"value":{TOOL_VALUE}}}}}}}"#
+        )
+    );
+    conclude(&mut peer, 6).await;
+    let session = "s-42".into();
+    world.until(&session, "completed").await;
+    assert_eq!(world.types(&session).await, WHOLE);
+}
+
+#[actix_web::test]
+async fn the_worked_example_whose_answer_comes_after_the_hold_resumes_segment_0_with_both_outcomes() {
+    let world = in_the_background().await;
+    let mut peer = begin(&world, false).await;
+    exchange(&mut peer, &tool_intent(6), r#"{"t":"res","id":6,"ok":true,"r":{"status":"pending"}}"#).await;
+    let waiting = format!(
+        r#"{{"t":"req","id":7,"m":"turn.waiting","p":{{"runId":"{R}","status":"waiting","effectIds":["{T}:0:tool:inv-2"]}}}}"#
+    );
+    exchange(&mut peer, &waiting, r#"{"t":"res","id":7,"ok":true,"r":{}}"#).await;
+    world.runs.next_uuid(R);
+    post_result(&world).await;
+    // The lease that was parked as request 3 takes it.
+    let granted: Json = serde_json::from_str(&peer.next_text().await).unwrap();
+    assert_eq!((&granted["id"], &granted["r"]["run"]["epoch"]), (&json!(3), &json!(2)));
+    let input = &granted["r"]["input"];
+    assert_eq!(input["checkpoint"]["segment"], 0);
+    let outcomes: Vec<(&str, &Json)> = input["outcomes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|o| (o["effectId"].as_str().unwrap(), &o["outcome"]["value"]))
+        .collect();
+    let calls: Json = serde_json::from_str(CALLS).unwrap();
+    let value: Json = serde_json::from_str(TOOL_VALUE).unwrap();
+    let (model, tool) = (format!("{T}:0:model:inv-1"), format!("{T}:0:tool:inv-2"));
+    assert_eq!(outcomes, [(model.as_str(), &calls), (tool.as_str(), &value)]);
+    conclude(&mut peer, 6).await;
+    let session = "s-42".into();
+    world.until(&session, "completed").await;
+    assert_eq!(world.types(&session).await, WHOLE);
 }

@@ -188,6 +188,7 @@ async fn a_harness_that_answers_pings_and_does_not_renew_loses_its_run_within_a_
     let session = world.session("s-hung").await;
     let mut hung = Peer::ready(world.address).await;
     let run = hung.lease().await;
+    let held = tokio::time::Instant::now();
     let mut other = Peer::ready(world.address).await;
     let waiting = other.ask("lease", json!({})).await;
     // It has room for more, and asked for it first.
@@ -195,6 +196,11 @@ async fn a_harness_that_answers_pings_and_does_not_renew_loses_its_run_within_a_
     let cancel = hung.message().await;
     assert_eq!((&cancel["m"], &cancel["p"]["reason"]), (&json!("cancel"), &json!("ownership.lost")));
     assert_eq!(cancel["p"]["runId"], run.id.as_str());
+    assert!(
+        held.elapsed() < Duration::from_millis(1_400),
+        "one lease and what a busy machine takes: {:?}",
+        held.elapsed()
+    );
     let told = tokio::time::Instant::now();
     let again = Run::of(&other.answer(waiting).await.unwrap());
     // The one that hangs is connected as before, and has the session's preference no more.

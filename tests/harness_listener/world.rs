@@ -15,8 +15,8 @@ use nylorun_actors::model::command::{Command, CommandBody, MessageInput};
 use nylorun_actors::model::ids::SessionId;
 use nylorun_actors::model::json::parse;
 use nylorun_actors::ports::Entropy;
-use nylorun_actors::ports::NoTransport;
 use nylorun_actors::ports::clock::{SystemClock, SystemEntropy};
+use nylorun_actors::ports::{ActionTransport, NoTransport};
 use nylorun_actors::tenant::{
     HarnessMode, OpenSession, PutAgent, Reach, SessionView, Tenant, TenantConfig, TenantPorts,
 };
@@ -80,6 +80,13 @@ impl World {
     }
 
     pub async fn with(edit: impl FnOnce(&mut TenantConfig)) -> Self {
+        Self::with_actions(Arc::new(NoTransport), edit).await
+    }
+
+    pub async fn with_actions(
+        actions: Arc<dyn ActionTransport>,
+        edit: impl FnOnce(&mut TenantConfig),
+    ) -> Self {
         let (turns, runs) = (Arc::new(Told::default()), Arc::new(Told::default()));
         let store = MemoryStore::new(Arc::new(SystemClock), turns.clone());
         let ports = TenantPorts {
@@ -87,7 +94,7 @@ impl World {
             clock: Arc::new(SystemClock),
             entropy: runs.clone(),
             engine: FakeEngine::of(Vec::new()),
-            actions: Arc::new(NoTransport),
+            actions,
             schemas: Arc::new(Outputs),
             workspaces: None,
         };

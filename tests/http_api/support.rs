@@ -11,13 +11,14 @@ use actix_web::dev::ServerHandle;
 use actix_web::{App, HttpServer};
 use nylorun::api::{ApiState, HostFacts, HostNames, Listener, ListenerKind, configure};
 use nylorun::engine::agent::schema::Outputs;
+use nylorun::gates::{HttpTransport, OutboundPolicy};
 use nylorun::identity::SigningKeys;
 use nylorun::vault::{Kek, SealedProviders, Vault};
 use nylorun_actors::model::Json;
 use nylorun_actors::model::canonical::sha256_hex;
 use nylorun_actors::ports::clock::{SystemClock, SystemEntropy};
 use nylorun_actors::ports::store::PrincipalRow;
-use nylorun_actors::ports::{ActionTransport, NoTransport, StoreError, WorkspaceManager};
+use nylorun_actors::ports::{ActionTransport, StoreError, WorkspaceManager};
 use nylorun_actors::tenant::{Tenant, TenantConfig, TenantPorts};
 use nylorun_actors::testing::endpoints::FakeEndpoints;
 use nylorun_actors::testing::engine::{FakeEngine, Step};
@@ -74,7 +75,7 @@ impl Api {
 
     async fn charge_with(&self, endpoints: FakeEndpoints, workspaces: Option<Arc<FakeWorkspaces>>) {
         let api = self;
-        api.open_with(vec![Step::Charge], Arc::new(endpoints), workspaces).await;
+        api.open_with(vec![Step::Charge], Some(Arc::new(endpoints)), workspaces).await;
         let put = api.app("PUT", "/v1/agents/assistant").json(&agent_body("assistant")).send().await;
         assert_eq!(put.status, 200, "{}", put.text);
     }
@@ -112,18 +113,19 @@ impl Api {
     }
 
     pub async fn open(&self, steps: Vec<Step>) {
-        self.open_with(steps, Arc::new(NoTransport), None).await;
+        self.open_with(steps, None, None).await;
     }
 
     /// With workspaces of its in-process harness.
     pub async fn open_serving(&self, steps: Vec<Step>, workspaces: Arc<FakeWorkspaces>) {
-        self.open_with(steps, Arc::new(NoTransport), Some(workspaces)).await;
+        self.open_with(steps, None, Some(workspaces)).await;
     }
 
+    /// Without endpoints of the test's own, deliveries go over HTTP.
     async fn open_with(
         &self,
         steps: Vec<Step>,
-        actions: Arc<dyn ActionTransport>,
+        endpoints: Option<Arc<dyn ActionTransport>>,
         workspaces: Option<Arc<FakeWorkspaces>>,
     ) {
         let handle = self.store.handle();
@@ -136,6 +138,16 @@ impl Api {
             })
         });
         put.await.unwrap();
+        let vault = Arc::new(Vault::new(Kek::from_bytes([5; 32])));
+        let signing = Arc::new(SigningKeys::new(
+            handle.clone(),
+            vault.clone(),
+            self.tenant_id().await.into(),
+            Arc::new(SystemClock),
+            Arc::new(SystemEntropy),
+        ));
+        let over_http = || HttpTransport::new(OutboundPolicy::default(), signing.clone());
+        let actions = endpoints.unwrap_or_else(|| Arc::new(over_http()));
         let ports = TenantPorts {
             store: handle.clone(),
             clock: Arc::new(SystemClock),
@@ -147,16 +159,8 @@ impl Api {
         };
         let config = TenantConfig { arbiters: 1, ..TenantConfig::new("worker-test".into()) };
         let tenant = Tenant::start(config, ports).await.unwrap();
-        let vault = Arc::new(Vault::new(Kek::from_bytes([5; 32])));
-        let signing = SigningKeys::new(
-            handle.clone(),
-            vault.clone(),
-            tenant.id().clone(),
-            Arc::new(SystemClock),
-            Arc::new(SystemEntropy),
-        );
         let models = SealedProviders::load(handle, vault).await.unwrap();
-        self.state.slot().open(tenant, Arc::new(models), Arc::new(signing));
+        self.state.slot().open(tenant, Arc::new(models), signing);
     }
 
     /// The Tenant's signing keys.

@@ -95,7 +95,7 @@ async fn openai_tool_calls_come_together_from_fragments() {
         "tool_calls",
     );
     let server = ModelServer::start(vec![Reply::stream(&body).in_pieces(5)]).await;
-    let model = Providers::new(quick()).unwrap().model(config("openai", "gpt-4.1", &server.url()));
+    let model = Providers::new(quick()).model(config("openai", "gpt-4.1", &server.url()));
     let context = context();
     let answer = model.call(hi(), context.cx).await.unwrap();
     assert_eq!(answer["finishReason"], "tool-calls");
@@ -121,7 +121,7 @@ async fn previews_hold_the_whole_text_in_few_pieces() {
     let words: Vec<Json> = (0..200).map(|n| json!({"content": format!("w{n} ")})).collect();
     let server = ModelServer::start(vec![Reply::stream(&openai(&words, "stop"))]).await;
     let limits = ProviderLimits { preview_interval: Duration::from_secs(10), ..quick() };
-    let model = Providers::new(limits).unwrap().model(config("openai", "gpt-4.1", &server.url()));
+    let model = Providers::new(limits).model(config("openai", "gpt-4.1", &server.url()));
     let context = context();
     let answer = model.call(hi(), context.cx).await.unwrap();
     let shown: Vec<String> = context.previews.borrow().iter().filter_map(|p| p.text.clone()).collect();

@@ -136,7 +136,7 @@ async fn a_provider_that_cannot_be_reached_is_transient() {
 async fn an_abort_ends_the_call_and_the_request() {
     let half = frames(&[json!({"choices": [{"index": 0, "delta": {"content": "half"}}]})]);
     let mut server = ModelServer::start(vec![Reply::stream(&half).then(End::Hang)]).await;
-    let model = Providers::new(quick()).unwrap().model(config("openai", "gpt-4.1", &server.url()));
+    let model = Providers::new(quick()).model(config("openai", "gpt-4.1", &server.url()));
     let Context { cx, abort, previews } = context();
     let watch = async {
         while previews.borrow().is_empty() {

@@ -17,7 +17,7 @@ impl ProviderSource for Source {
 
 fn router(config: Option<ProviderConfig>, script: Option<Json>) -> ModelRouter {
     let script = script.map(|script| Arc::new(FixtureScript::parse(&script).unwrap()));
-    ModelRouter::new(Arc::new(Source(config, script)), Providers::new(quick()).unwrap())
+    ModelRouter::new(Arc::new(Source(config, script)), Providers::new(quick()))
 }
 
 async fn routed(router: &ModelRouter, fixture: bool, manifest: &Json, call: ModelCall) -> Json {

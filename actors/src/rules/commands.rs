@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::actions;
+use super::advance::{TakeRequest, Taken, take};
 use super::event::{payload_text, write};
 use super::sessions::reachable;
 use super::{Refusal, definitions};
@@ -30,6 +31,12 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// Whether it makes work when it is accepted.
+    #[must_use]
+    pub fn makes_work(&self) -> bool {
+        !matches!(self.command.body, CommandBody::Cancel { .. })
+    }
+
     /// Computes digest, payload and variant hash.
     #[must_use]
     pub fn new(command: Command) -> Self {
@@ -73,6 +80,43 @@ pub fn apply(
     prepared: &Prepared,
     reach: &Reach,
 ) -> Result<(Receipt, AfterCommand), Refusal> {
+    let (receipt, after, wake) = accept(tx, session, prepared, reach)?;
+    if let Some((reason, key)) = wake {
+        tx.put_wake(session, reason, Some(&key))?;
+    }
+    Ok((receipt, after))
+}
+
+/// Applies a command and takes the session for the work that it makes, in one transaction. What cannot be taken now is
+/// left with a wake.
+///
+/// # Errors
+/// As [`apply`].
+pub fn apply_and_take(
+    tx: &mut dyn Tx,
+    session: &SessionId,
+    prepared: &Prepared,
+    reach: &Reach,
+    request: &TakeRequest,
+) -> Result<(Receipt, AfterCommand, Option<Taken>), Refusal> {
+    let (receipt, after, wake) = accept(tx, session, prepared, reach)?;
+    let Some((reason, key)) = wake else { return Ok((receipt, after, None)) };
+    let taken = take(tx, session, request)?;
+    if !matches!(taken, Taken::Segment(_)) {
+        tx.put_wake(session, reason, Some(&key))?;
+    }
+    Ok((receipt, after, Some(taken)))
+}
+
+/// The reason and the key of the wake that work needs.
+type WakeOf = Option<(&'static str, String)>;
+
+fn accept(
+    tx: &mut dyn Tx,
+    session: &SessionId,
+    prepared: &Prepared,
+    reach: &Reach,
+) -> Result<(Receipt, AfterCommand, WakeOf), Refusal> {
     let command = &prepared.command;
     let head = reachable(tx, session, reach)?;
     let has_variant = prepared.variant.is_some();
@@ -84,10 +128,10 @@ pub fn apply(
             return Err(Refusal::conflict("The idempotency key was used for another command"));
         }
         let receipt = row.response.decode().map_err(|e| StoreError::Corrupt(e.to_string()))?;
-        return Ok((receipt, AfterCommand::Replayed));
+        return Ok((receipt, AfterCommand::Replayed, None));
     }
     let doc = tx.session_doc(session)?.unwrap_or_default();
-    let (turn, seq, after) = match &command.body {
+    let (turn, seq, after, wake) = match &command.body {
         CommandBody::Message { input, .. } => message(tx, head, doc, prepared, input)?,
         CommandBody::Approve { interaction_id, approved } => {
             let input = json!({ "kind": "approve", "interactionId": interaction_id, "approved": approved });
@@ -107,10 +151,11 @@ pub fn apply(
     };
     let row = CommandRow { digest: prepared.digest.clone(), response: JsonText::of(&receipt) };
     tx.put_command(session, &command.idempotency_key, &row)?;
-    Ok((receipt, after))
+    Ok((receipt, after, wake))
 }
 
-type Applied = Result<(Option<TurnId>, i64, AfterCommand), Refusal>;
+/// The turn, the `seq` of the command's event, what follows, and its wake.
+type Applied = Result<(Option<TurnId>, i64, AfterCommand, WakeOf), Refusal>;
 
 fn message(
     tx: &mut dyn Tx,
@@ -160,8 +205,8 @@ fn message(
     tx.put_session_doc(&head.id, &doc)?;
     tx.put_status(&head.id, SessionStatus::Runnable, Some(&turn), head.last_turn_id.as_ref())?;
     let seq = tx.event(&head.id, Some(&turn), EventKind::CommandMessage, prepared.payload.as_str())?;
-    tx.put_wake(&head.id, "message", Some(&format!("message:{turn}:0")))?;
-    Ok((Some(turn), seq, AfterCommand::Wake))
+    let key = format!("message:{turn}:0");
+    Ok((Some(turn), seq, AfterCommand::Wake, Some(("message", key))))
 }
 
 /// How a message reaches the engine (spec: engine, section 3.2).
@@ -257,8 +302,8 @@ fn answer(
         _ => (EventKind::CommandRespond, "respond"),
     };
     let seq = tx.event(&head.id, Some(&turn), kind, prepared.payload.as_str())?;
-    tx.put_wake(&head.id, reason, Some(&format!("{reason}:{turn}:{}", checkpoint.segment)))?;
-    Ok((Some(turn), seq, AfterCommand::Wake))
+    let key = format!("{reason}:{turn}:{}", checkpoint.segment);
+    Ok((Some(turn), seq, AfterCommand::Wake, Some((reason, key))))
 }
 
 fn cancel(tx: &mut dyn Tx, head: SessionHead, mut doc: SessionDoc, reason: Option<&str>) -> Applied {
@@ -284,7 +329,7 @@ fn cancel(tx: &mut dyn Tx, head: SessionHead, mut doc: SessionDoc, reason: Optio
     doc.error = None;
     tx.put_session_doc(&head.id, &doc)?;
     tx.put_status(&head.id, SessionStatus::Cancelled, None, turn.as_ref().or(head.last_turn_id.as_ref()))?;
-    Ok((None, seq, AfterCommand::Cancelled { turn, deliveries }))
+    Ok((None, seq, AfterCommand::Cancelled { turn, deliveries }, None))
 }
 
 /// Effects of a turn that ends: what is in flight becomes `uncertain`, what waits is cancelled. Answers whether an

@@ -152,3 +152,150 @@ pub fn accepted(
         Err(message) => failed_outcome("tool.invalid-output", message),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(status: u16, tagged: bool, body: &[u8]) -> Answered {
+        Answered::Response { status, tagged, retry_after: None, body: body.to_vec() }
+    }
+
+    fn outcome_of(kind: EffectKind, answered: Answered) -> Json {
+        match verdict(kind, answered) {
+            Verdict::Outcome(outcome) => outcome.value.as_ref().clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn code_of(kind: EffectKind, answered: Answered) -> String {
+        let value = outcome_of(kind, answered);
+        assert_eq!(value["kind"], "failed");
+        value["code"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_200_with_the_outcome_header_is_recorded_as_it_is() {
+        let body = br#"{"value":{"kind":"denied","reason":"no"},"statePatch":{"a":1}}"#;
+        let Verdict::Outcome(outcome) = verdict(EffectKind::Tool, response(200, true, body)) else {
+            panic!()
+        };
+        assert_eq!(*outcome.value, json!({"kind": "denied", "reason": "no"}));
+        assert_eq!(outcome.state_patch.unwrap()["a"], 1);
+        let nothing = outcome_of(EffectKind::Fn, response(200, true, b"{}"));
+        assert_eq!(nothing, Json::Null, "a function that returns nothing sends no value");
+    }
+
+    #[test]
+    fn a_200_without_the_header_is_a_tools_output_or_a_functions_value_and_no_answer_of_a_hook() {
+        let plain = || response(200, false, br#"{"n":1}"#);
+        assert_eq!(outcome_of(EffectKind::Tool, plain()), json!({"kind": "completed", "output": {"n": 1}}));
+        assert_eq!(outcome_of(EffectKind::Fn, plain()), json!({"n": 1}));
+        assert_eq!(outcome_of(EffectKind::Verify, plain()), json!({"n": 1}));
+        assert_eq!(code_of(EffectKind::Hook, plain()), "endpoint.invalid-answer");
+    }
+
+    #[test]
+    fn a_200_that_is_no_json_or_no_outcome_is_a_failed_outcome() {
+        for (tagged, body) in [
+            (false, &b"<html>"[..]),
+            (false, b""),
+            (true, b"[]"),
+            (true, b"{\"value\":1,\"more\":1}"),
+            (true, b"{\"value\":1,\"statePatch\":[]}"),
+            (true, b"null"),
+        ] {
+            assert_eq!(code_of(EffectKind::Tool, response(200, tagged, body)), "endpoint.invalid-answer");
+        }
+    }
+
+    #[test]
+    fn statuses_mean_what_the_table_says() {
+        assert_eq!(verdict(EffectKind::Tool, response(202, false, b"")), Verdict::Accepted);
+        for (status, reason) in
+            [(409, "endpoint.version-mismatch"), (429, "endpoint.busy"), (503, "endpoint.unavailable")]
+        {
+            let Verdict::Retry { reason: said, after: None, .. } =
+                verdict(EffectKind::Tool, response(status, false, b"{}"))
+            else {
+                panic!("{status}")
+            };
+            assert_eq!(said, reason);
+        }
+        for status in [500, 501, 502, 504, 599] {
+            let Verdict::Lost { reason, .. } = verdict(EffectKind::Tool, response(status, false, b"")) else {
+                panic!("{status}")
+            };
+            assert_eq!(reason, "endpoint.failed");
+        }
+        for status in [201, 204, 206, 301, 302, 304, 400, 401, 403, 404, 405, 422, 499] {
+            assert_eq!(
+                code_of(EffectKind::Tool, response(status, true, b"")),
+                "endpoint.rejected",
+                "{status}"
+            );
+        }
+    }
+
+    #[test]
+    fn retry_after_counts_for_429_and_503_alone() {
+        let asks = |status| {
+            let after = Some(Duration::from_secs(7));
+            verdict(
+                EffectKind::Tool,
+                Answered::Response { status, tagged: false, retry_after: after, body: vec![] },
+            )
+        };
+        for (status, expected) in [(429, Some(7)), (503, Some(7)), (409, None)] {
+            let Verdict::Retry { after, .. } = asks(status) else { panic!("{status}") };
+            assert_eq!(after.map(|a| a.as_secs()), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_sent_is_tried_again_and_what_was_sent_without_an_answer_is_lost() {
+        let words = || "words".to_owned();
+        let not_sent = verdict(EffectKind::Tool, Answered::NotSent { code: "CONNECT", message: words() });
+        assert!(matches!(not_sent, Verdict::Retry { reason: "endpoint.unreachable", after: None, .. }));
+        let lost = verdict(EffectKind::Hook, Answered::Lost { code: "ABORTED", message: words() });
+        assert!(matches!(lost, Verdict::Lost { reason: "endpoint.no-answer", .. }));
+        let large = Answered::TooLarge { status: 200 };
+        assert_eq!(code_of(EffectKind::Tool, large), "endpoint.answer-too-large");
+    }
+
+    #[test]
+    fn a_rejection_says_the_message_of_its_json_or_the_first_500_characters_of_anything_else() {
+        let message = |body: &[u8]| {
+            outcome_of(EffectKind::Tool, response(404, false, body))["message"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(message(br#"{"code":"x","message":"no such agent"}"#), "no such agent");
+        assert_eq!(message(br#"{"code":"x"}"#), "The endpoint answered HTTP 404");
+        assert_eq!(message(b""), "The endpoint answered HTTP 404");
+        assert_eq!(message("é".repeat(600).as_bytes()), "é".repeat(500));
+    }
+
+    #[test]
+    fn only_a_result_is_held_against_the_output_schema() {
+        let members = json!({"outputSchema": {"type": "number"}}).as_object().unwrap().clone();
+        let check =
+            |_: &Json, value: &Json| if value.is_number() { Ok(()) } else { Err("no number".to_owned()) };
+        let with = |value: Json| Outcome { value: Arc::new(value), state_patch: None };
+        for passes in [
+            json!({"kind": "completed", "output": 1}),
+            json!(2),
+            json!({"kind": "failed", "code": "x", "message": "y"}),
+            json!({"kind": "denied", "reason": "x"}),
+            json!({"kind": "interaction-required", "interaction": {}}),
+            json!({"kind": "deferred", "token": "t"}),
+        ] {
+            assert_eq!(accepted(with(passes.clone()), &members, check), with(passes));
+        }
+        for fails in
+            [json!({"kind": "completed", "output": "1"}), json!({"kind": "completed"}), json!("x"), json!({})]
+        {
+            assert_eq!(accepted(with(fails), &members, check).value["code"], "tool.invalid-output");
+        }
+        let free = JsonMap::new();
+        assert_eq!(accepted(with(json!("x")), &free, check), with(json!("x")), "no schema, no check");
+    }
+}

@@ -1,6 +1,5 @@
 //! The advance up to the moment a harness holds the run: take the lease, fold the transcript, offer the segment.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use actix::fut::wrap_future;
 use actix::prelude::*;
 use tokio::time::Instant;
 
+use super::tools::HarnessTools;
 use super::{Advance, Held, SessionActor};
 use crate::harness::HarnessActor;
 use crate::limits::{ATTEMPTS_WITHOUT_PROGRESS, DROPS_WITHOUT_PROGRESS};
@@ -33,9 +33,6 @@ use crate::rules::ownership::Claim;
 use crate::supervisor::Placement;
 use crate::tenant::tree::Tree;
 
-/// Member of a manifest's metadata that holds a script of the fixture model.
-const FIXTURE_SCRIPT: &str = "nylorun.fixture";
-
 /// A segment with everything read that it needs.
 struct Ready {
     segment: Box<Segment>,
@@ -56,7 +53,19 @@ impl SessionActor {
             return;
         }
         self.state = Advance::Taking;
-        let request = TakeRequest {
+        let request = self.take_request();
+        let (store, id) = (self.tree.ports.store.clone(), self.id.clone());
+        let taking = async move { store.tx(move |tx| take(tx, &id, &request)).await };
+        ctx.spawn(wrap_future::<_, Self>(taking).map(|taken, act, ctx| act.taken(taken, ctx)));
+    }
+
+    /// Whether the session is idle and nothing keeps an advance from starting now.
+    pub(super) fn may_take(&self) -> bool {
+        matches!(self.state, Advance::Idle) && self.draining.is_empty() && !self.tree.is_closing()
+    }
+
+    pub(super) fn take_request(&self) -> TakeRequest {
+        TakeRequest {
             claim: Claim {
                 worker: self.tree.config.worker.clone(),
                 lease_ms: self.tree.config.owner_lease_ms,
@@ -67,10 +76,7 @@ impl SessionActor {
             model_on_crash: self.tree.config.model_on_crash,
             want_pin: self.pin.is_none(),
             folded_to: self.folded.as_ref().map(|f| f.read_to),
-        };
-        let (store, id) = (self.tree.ports.store.clone(), self.id.clone());
-        let taking = async move { store.tx(move |tx| take(tx, &id, &request)).await };
-        ctx.spawn(wrap_future::<_, Self>(taking).map(|taken, act, ctx| act.taken(taken, ctx)));
+        }
     }
 
     /// Looks again after `delay_ms`.
@@ -84,7 +90,7 @@ impl SessionActor {
         self.answer_drains();
     }
 
-    fn taken(&mut self, taken: Result<Taken, StoreError>, ctx: &mut Context<Self>) {
+    pub(super) fn taken(&mut self, taken: Result<Taken, StoreError>, ctx: &mut Context<Self>) {
         match taken {
             Ok(Taken::Nothing) => {
                 self.failures = 0;
@@ -226,7 +232,7 @@ impl SessionActor {
             }
         };
         let agent = checkpoint_agent(&root);
-        let mut harness_tools = scripted_tools(&root, segment.fixture_model);
+        let mut harness_tools = HarnessTools::new(Arc::clone(&manifest), &root, segment.fixture_model);
         let start = self.turn_start(&segment, checkpoint, manifest, root, outcomes, cursor, &pin);
         let start = match start {
             Ok(start) => start,
@@ -235,10 +241,7 @@ impl SessionActor {
                 return;
             }
         };
-        for tool in start.session_tools.iter().flat_map(|tools| tools.iter()) {
-            harness_tools.extend(tool["name"].as_str().map(str::to_owned));
-        }
-        let harness_tools = Arc::new(harness_tools);
+        harness_tools.discover(start.session_tools.as_deref().map_or(&[], Vec::as_slice));
         let manifest = Arc::clone(&start.manifest);
         let grant = RunGrant {
             run_id: RunId::from(self.tree.ports.entropy.uuid()),
@@ -268,6 +271,7 @@ impl SessionActor {
             in_flight: std::collections::HashMap::new(),
             abort: None,
             timer: None,
+            renewed: Instant::now(),
             suspected: false,
         };
         if self.harness.as_ref().is_none_or(|h| !h.connected()) {
@@ -315,6 +319,7 @@ impl SessionActor {
         if let Some(until) = self.renewed_until.take() {
             held.expires_at = until;
         }
+        held.renewed = Instant::now();
         self.state = Advance::Held(Box::new(held));
         self.stop_beat(ctx);
         self.watch(ctx);
@@ -447,17 +452,4 @@ async fn find_harness(
 
 fn checkpoint_agent(root: &Json) -> crate::model::ids::AgentId {
     root.get("id").and_then(Json::as_str).unwrap_or_default().into()
-}
-
-/// Tools that a script of the fixture model answers, which the harness then runs itself.
-fn scripted_tools(root: &Json, fixture_model: bool) -> HashSet<String> {
-    if !fixture_model {
-        return HashSet::new();
-    }
-    root.get("metadata")
-        .and_then(|m| m.get(FIXTURE_SCRIPT))
-        .and_then(|s| s.get("tools"))
-        .and_then(Json::as_object)
-        .map(|tools| tools.keys().cloned().collect())
-        .unwrap_or_default()
 }

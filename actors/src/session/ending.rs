@@ -18,49 +18,56 @@ use crate::rules::ownership;
 use crate::rules::settle::{PreparedOutput, SettleScope, settle};
 use crate::tenant::persist::persist;
 
+fn millis(ms: i64) -> Duration {
+    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
+/// The last part of a lease, in which a run that is not renewed is looked at twice.
+fn hearing(lease: Duration) -> Duration {
+    lease / 30
+}
+
 /// Pause before a lost segment is tried again, growing with attempts that record nothing new, ms.
 const RETRY_MS: u64 = 100;
 
 impl SessionActor {
-    /// Watches the held run: its lease must be renewed, and it has a deadline.
+    /// Watches the held run: its lease must be renewed, and it has a deadline. Time is measured on a clock that nobody
+    /// sets, so one that jumps loses no run.
     pub(super) fn watch(&mut self, ctx: &mut Context<Self>) {
-        let deadline = self.tree.config.advance_deadline_ms;
-        let lease = self.tree.config.owner_lease_ms;
+        let deadline = millis(self.tree.config.advance_deadline_ms);
+        let lease = millis(self.tree.config.owner_lease_ms);
         let Advance::Held(held) = &mut self.state else { return };
-        let age = i64::try_from(held.began.elapsed().as_millis()).unwrap_or(i64::MAX);
-        // The lease's end is on the store's clock; a look every lease (and at the deadline) finds it in time.
-        let until_look = if held.suspected { lease / 2 } else { lease };
-        let next = (deadline - age).clamp(1, until_look.max(1));
+        let silent = held.renewed.elapsed();
+        let until_look = if held.suspected {
+            // A look that came late (this process stood still) gives what waits a moment to be heard.
+            lease.saturating_sub(silent).max(hearing(lease))
+        } else {
+            (lease - hearing(lease)).saturating_sub(silent)
+        };
+        let next =
+            deadline.saturating_sub(held.began.elapsed()).min(until_look).max(Duration::from_millis(1));
         let run = held.run.clone();
-        let timer =
-            ctx.run_later(Duration::from_millis(u64::try_from(next).unwrap_or(1)), move |act, ctx| {
-                act.look(&run, ctx);
-            });
-        held.timer = Some(timer);
+        held.timer = Some(ctx.run_later(next, move |act, ctx| act.look(&run, ctx)));
     }
 
     fn look(&mut self, run: &RunId, ctx: &mut Context<Self>) {
-        let now = self.tree.ports.clock.now();
-        let deadline = self.tree.config.advance_deadline_ms;
+        let deadline = millis(self.tree.config.advance_deadline_ms);
+        let lease = millis(self.tree.config.owner_lease_ms);
         let Advance::Held(held) = &mut self.state else { return };
         if held.run != *run || held.abort.is_some() {
             return;
         }
-        let age = i64::try_from(held.began.elapsed().as_millis()).unwrap_or(i64::MAX);
-        if age >= deadline {
-            let text = format!("the segment ran longer than {} s", deadline / 1000);
+        let silent = held.renewed.elapsed();
+        if held.began.elapsed() >= deadline {
+            let text = format!("the segment ran longer than {} s", deadline.as_secs());
             self.abort_run(run, AbortKind::Deadline, &text, ctx);
-        } else if now >= held.expires_at && !held.suspected {
-            // Perhaps the clock has jumped: a harness that lives renews within the next third of a lease.
-            held.suspected = true;
-            self.watch(ctx);
-        } else if now >= held.expires_at {
+        } else if silent >= lease && held.suspected {
             tracing::warn!(session = %self.id, run = %run, "a held run's lease lapsed: its harness does not renew it");
             self.abort_run(run, AbortKind::OwnershipLost, "the lease lapsed", ctx);
             let run = run.clone();
             self.lost(&run, "its harness did not renew the lease", Loss::Attempt, ctx);
         } else {
-            held.suspected = false;
+            held.suspected = silent >= lease - hearing(lease);
             self.watch(ctx);
         }
     }

@@ -15,8 +15,9 @@ mod advance;
 mod ending;
 mod output;
 mod run;
+mod tools;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,11 +133,13 @@ struct Held {
     manifest: Arc<Json>,
     pin: Arc<SessionPin>,
     /// Tools that the harness itself runs.
-    harness_tools: Arc<HashSet<String>>,
+    harness_tools: tools::HarnessTools,
     in_flight: HashMap<EffectId, EffectKind>,
     abort: Option<Abort>,
     timer: Option<SpawnHandle>,
-    /// One look has found the lease lapsed. A clock that jumped is forgiven by the next renewal.
+    /// When the lease was renewed last.
+    renewed: Instant,
+    /// One look has found the lease about to lapse.
     suspected: bool,
 }
 
@@ -228,10 +231,35 @@ impl Handler<DoCommand> for SessionActor {
         self.commands += 1;
         self.last_used = Instant::now();
         let (store, id) = (self.tree.ports.store.clone(), self.id.clone());
-        let apply = async move {
-            let DoCommand { prepared, reach } = msg;
-            store.tx(move |tx| commands::apply(tx, &id, &prepared, &reach)).await
-        };
+        let DoCommand { prepared, reach } = msg;
+        // What an idle session is given it takes up in the same commit.
+        if prepared.makes_work() && self.may_take() {
+            self.state = Advance::Taking;
+            let request = self.take_request();
+            let apply = async move {
+                store.tx(move |tx| commands::apply_and_take(tx, &id, &prepared, &reach, &request)).await
+            };
+            return Box::pin(wrap_future::<_, Self>(apply).map(|result, act, ctx| {
+                act.commands -= 1;
+                match result {
+                    Ok((receipt, _, Some(taken))) => {
+                        act.made_progress();
+                        act.taken(Ok(taken), ctx);
+                        Ok(receipt)
+                    }
+                    // A replay: there is nothing new to do.
+                    Ok((receipt, _, None)) => {
+                        act.idle(ctx);
+                        Ok(receipt)
+                    }
+                    Err(refusal) => {
+                        act.idle(ctx);
+                        Err(refusal)
+                    }
+                }
+            }));
+        }
+        let apply = async move { store.tx(move |tx| commands::apply(tx, &id, &prepared, &reach)).await };
         Box::pin(wrap_future::<_, Self>(apply).map(|result, act, ctx| {
             act.commands -= 1;
             let (receipt, after) = result?;

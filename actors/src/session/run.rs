@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use actix::fut::wrap_future;
 use actix::prelude::*;
+use tokio::time::Instant;
 
 use super::{Advance, Held, SessionActor};
 use crate::messages::session::{
@@ -11,7 +12,7 @@ use crate::messages::session::{
 };
 use crate::model::Json;
 use crate::model::action::ActionSource;
-use crate::model::effect::{EffectIntent, EffectKind};
+use crate::model::effect::EffectIntent;
 use crate::model::ids::{EffectId, RunId};
 use crate::model::transcript::Entry;
 use crate::model::turn::AbortKind;
@@ -49,8 +50,10 @@ impl Held {
                 if abort.kind == AbortKind::Cancel { ApiCode::TurnCancelled } else { ApiCode::Internal };
             return Err(ApiError::new(code, abort.message.clone()));
         }
-        let by_harness = intent.kind == EffectKind::Tool
-            && intent.tool_name.as_ref().is_some_and(|name| self.harness_tools.contains(name));
+        if !self.harness_tools.knows_agent(&intent) {
+            return Err(refused(RunRefusal::Invalid("the manifest has no such sub-agent".into())));
+        }
+        let by_harness = self.harness_tools.has(&intent);
         let kind = intent.kind;
         let source = ActionSource {
             manifest: &self.manifest,
@@ -262,6 +265,7 @@ impl Handler<RenewLease> for SessionActor {
             Ok(Some(until)) => {
                 if let Ok(held) = act.held(&run) {
                     held.expires_at = until;
+                    held.renewed = Instant::now();
                 }
                 Ok(true)
             }
@@ -318,9 +322,7 @@ impl Handler<McpDiscovered> for SessionActor {
             if let Ok(answer) = &result
                 && let Ok(held) = act.held(&run)
             {
-                let found = answer["sessionTools"].as_array().into_iter().flatten();
-                let names = found.filter_map(|tool| tool["name"].as_str().map(str::to_owned));
-                Arc::make_mut(&mut held.harness_tools).extend(names);
+                held.harness_tools.discover(answer["sessionTools"].as_array().map_or(&[], Vec::as_slice));
             }
             act.after(&run, &result, ctx);
             result
@@ -338,7 +340,11 @@ impl Handler<ReleaseRun> for SessionActor {
             ctx.cancel_future(timer);
         }
         match msg.reason {
-            AbortKind::OwnershipLost => self.idle(ctx),
+            AbortKind::OwnershipLost => {
+                // Whoever owns it now goes on; when that is nobody, this process does.
+                self.wake_again = self.draining.is_empty();
+                self.idle(ctx);
+            }
             _ => {
                 // Resumed at once from the checkpoint, unless the Tenant closes.
                 self.wake_again = self.draining.is_empty();

@@ -113,8 +113,13 @@ impl Definition {
 
     fn of(manifest: Arc<Json>, agent: AgentManifest, sandbox: bool) -> Self {
         let mut capabilities: Vec<(String, Vec<Arc<Tool>>)> = Vec::new();
-        for capability in &agent.capabilities {
-            let own = capability.tools.iter().map(|tool| own_tool(&capability.id, tool));
+        for (capability, document) in agent.capabilities.iter().zip(documents(&manifest, "capabilities")) {
+            let listed = documents(document, "tools");
+            let own = capability
+                .tools
+                .iter()
+                .zip(listed)
+                .map(|(tool, document)| own_tool(&capability.id, tool, child(tool, document, sandbox)));
             capabilities.push((capability.id.clone(), own.collect()));
         }
         let instructions: Vec<String> = agent
@@ -156,6 +161,22 @@ impl Definition {
     /// # Errors
     /// In words, when a session tool is malformed.
     pub fn toolset(&self, session_tools: &[Json]) -> Result<Arc<Toolset>, String> {
+        self.tools_with(session_tools, |agent| agent.is_none_or(|agent| agent == self.id))
+    }
+
+    /// The same where this agent is a tool of another: discovered tools are its own when they name it.
+    ///
+    /// # Errors
+    /// As [`Definition::toolset`].
+    pub fn child_toolset(&self, session_tools: &[Json]) -> Result<Arc<Toolset>, String> {
+        self.tools_with(session_tools, |agent| agent == Some(&self.id))
+    }
+
+    fn tools_with(
+        &self,
+        session_tools: &[Json],
+        is_ours: impl Fn(Option<&str>) -> bool,
+    ) -> Result<Arc<Toolset>, String> {
         if session_tools.is_empty() {
             return Ok(Arc::clone(&self.own));
         }
@@ -163,8 +184,7 @@ impl Definition {
         for (id, own) in &self.capabilities {
             all.extend(own.iter().cloned());
             for tool in session_tools {
-                let ours = text(tool, "agentId").is_none_or(|agent| agent == self.id);
-                if ours && text(tool, "capabilityId") == Some(id) {
+                if is_ours(text(tool, "agentId")) && text(tool, "capabilityId") == Some(id) {
                     all.push(session_tool(id, tool)?);
                 }
             }
@@ -173,8 +193,24 @@ impl Definition {
     }
 }
 
-/// What this engine does not do must not be done wrongly: agents as tools, HTTP tools, served skills, discovery
-/// of MCP tools, and sandbox tools that nobody here runs.
+/// The agent that a tool is, if it is one. `document` is the tool as the manifest has it.
+fn child(tool: &manifest::Tool, document: &Json, sandbox: bool) -> Option<Arc<Definition>> {
+    match (tool.agent.as_deref()?, document.get("agent")?) {
+        (manifest::Definition::Agent(agent), document) => {
+            Some(Arc::new(Definition::of(Arc::new(document.clone()), agent.clone(), sandbox)))
+        }
+        // Refused below.
+        (manifest::Definition::Workflow(_), _) => None,
+    }
+}
+
+fn documents<'a>(of: &'a Json, key: &str) -> impl Iterator<Item = &'a Json> + use<'a> {
+    of.get(key).and_then(Json::as_array).into_iter().flatten()
+}
+
+/// What this engine does not do must not be done wrongly: flows as tools, HTTP tools, served skills, discovery of MCP
+/// tools, and sandbox tools that nobody here runs. What an agent used as a tool asks for too much is told to its caller
+/// when it is called.
 fn refusal(agent: &AgentManifest, sandbox: bool) -> Option<TurnFailure> {
     let refuse = |code: &str, what: String| {
         Some(TurnFailure::new(code, format!("{what}, which this engine does not run")))
@@ -182,8 +218,8 @@ fn refusal(agent: &AgentManifest, sandbox: bool) -> Option<TurnFailure> {
     for capability in &agent.capabilities {
         let id = &capability.id;
         for tool in &capability.tools {
-            if tool.agent.is_some() {
-                return refuse("delegation.engine-only", format!("tool {} is an agent", tool.name));
+            if matches!(tool.agent.as_deref(), Some(manifest::Definition::Workflow(_))) {
+                return refuse("delegation.engine-only", format!("tool {} is a flow", tool.name));
             }
             if tool.http.is_some() {
                 return refuse("execution.failed", format!("tool {} is called over HTTP", tool.name));
@@ -240,8 +276,14 @@ mod tests {
             json!({"capabilityId": "y", "name": "y__2", "inputSchema": {}}),
             json!({"capabilityId": "x", "name": "x__2", "inputSchema": {}}),
             json!({"agentId": "child", "capabilityId": "x", "name": "no", "inputSchema": {}}),
+            json!({"agentId": "a", "capabilityId": "x", "name": "x__3", "inputSchema": {}}),
         ];
-        assert_eq!(names(&definition.toolset(&session).unwrap()), ["x1", "x__2", "y1", "y__2"]);
+        assert_eq!(names(&definition.toolset(&session).unwrap()), ["x1", "x__2", "x__3", "y1", "y__2"]);
+        assert_eq!(
+            names(&definition.child_toolset(&session).unwrap()),
+            ["x1", "x__3", "y1"],
+            "as a tool of another"
+        );
         assert_eq!(names(&definition.toolset(&[]).unwrap()), ["x1", "y1"]);
         assert_eq!(definition.hash, manifest_hash(&definition.manifest));
     }
@@ -280,19 +322,13 @@ mod tests {
     }
 
     #[test]
-    fn agents_as_tools_mcp_servers_and_unserved_sandboxes_are_refused() {
+    fn mcp_servers_and_unserved_sandboxes_are_refused() {
         let code = |capability: Json, sandbox| {
             Definition::read(manifest(json!([capability])), sandbox)
                 .unwrap()
                 .refusal
                 .map(|refusal| refusal.code)
         };
-        let task = json!({"type": "object", "properties": {"task": {"type": "string", "minLength": 1}},
-            "required": ["task"], "additionalProperties": false});
-        let agent = json!({"manifestSchemaVersion": 4, "id": "c", "description": "d", "capabilities": []});
-        let child = json!({"id": "x", "type": "agent", "tools": [
-            {"name": "c", "description": "d", "inputSchema": task, "agent": agent}]});
-        assert_eq!(code(child, false).as_deref(), Some("delegation.engine-only"));
         let mcp = json!({"id": "x", "type": "agent", "mcpServers": {"s": {"name": "s", "type": "sse", "url": "http://127.0.0.1/"}}});
         assert_eq!(code(mcp, false).as_deref(), Some("execution.failed"));
         let six = ["bash", "read", "write", "edit", "grep", "glob"].map(tool);
@@ -300,6 +336,27 @@ mod tests {
         assert_eq!(code(sandbox.clone(), false).as_deref(), Some("sandbox.runtime-only"));
         assert_eq!(code(sandbox, true), None);
         assert_eq!(code(json!({"id": "x", "type": "agent", "tools": [tool("t")]}), false), None);
+    }
+
+    #[test]
+    fn an_agent_as_a_tool_is_read_with_it_and_a_flow_as_a_tool_is_refused() {
+        let read = |agent: Json| {
+            let task = json!({"type": "object", "properties": {"task": {"type": "string", "minLength": 1}},
+                "required": ["task"], "additionalProperties": false});
+            let tool = json!({"name": "c", "description": "d", "inputSchema": task, "agent": agent});
+            Definition::read(manifest(json!([{"id": "x", "type": "agent", "tools": [tool]}])), false).unwrap()
+        };
+        let six = ["bash", "read", "write", "edit", "grep", "glob"].map(tool);
+        let agent = json!({"manifestSchemaVersion": 4, "id": "c", "description": "d", "capabilities": [
+            {"id": "y", "type": "agent", "sandbox": {}, "tools": six}]});
+        let definition = read(agent.clone());
+        assert_eq!(definition.refusal, None, "what its child lacks is told when it is called");
+        let child = definition.toolset(&[]).unwrap().get("c").unwrap().agent.clone().unwrap();
+        assert_eq!((child.id.as_str(), &*child.manifest, &child.hash), ("c", &agent, &manifest_hash(&agent)));
+        assert_eq!(child.refusal.as_ref().unwrap().code, "sandbox.runtime-only");
+        let flow = json!({"kind": "workflow", "workflowSchemaVersion": 2, "id": "c", "description": "d",
+            "root": {"chain": [{"tool": {"name": "t"}}]}, "agents": {}});
+        assert_eq!(read(flow).refusal.unwrap().code, "delegation.engine-only");
     }
 
     #[test]

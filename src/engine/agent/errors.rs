@@ -4,6 +4,9 @@ use nylorun_actors::model::Json;
 use nylorun_actors::model::turn::{Abort, AbortKind, Thrown};
 use serde_json::json;
 
+/// Code of a segment that asked for another effect under an id than before.
+pub const EFFECT_DRIFT: &str = "effect_drift";
+
 /// Why a turn failed. Becomes the `error` of a `failed` output.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]

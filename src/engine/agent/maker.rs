@@ -69,6 +69,24 @@ impl EffectMaker {
         }
     }
 
+    /// For the sub-agent that an invocation of this agent runs; the invocation is its delegation's id.
+    #[must_use]
+    pub fn child(&self, child: &Definition, delegation: &str) -> Self {
+        let above = self.agent.as_ref().map_or_else(|| self.root.as_str(), |agent| &agent.path);
+        let agent = AgentRef {
+            id: child.id.clone(),
+            path: format!("{above}/{}", child.id),
+            delegation_id: Some(delegation.to_owned()),
+        };
+        Self {
+            agent: Some(agent),
+            prefix: format!("{}{delegation}/", self.prefix),
+            execution: format!("{}/{delegation}", self.execution),
+            manifest: Some(Arc::clone(&child.manifest)),
+            ..self.clone()
+        }
+    }
+
     /// Whether a sub-agent acts.
     #[must_use]
     pub fn is_child(&self) -> bool {
@@ -185,6 +203,17 @@ impl EffectMaker {
         let mut intent = self.intent(EffectKind::Hook, identity, context);
         intent.hook = Some(hook);
         intent.input = Some(Arc::new(Json::Object(input)));
+        self.effect(intent)
+    }
+
+    /// A point in the life of a sub-agent, `started` or `settled`. `call` is the model's call id.
+    #[must_use]
+    pub fn delegation(&self, child: &Self, delegation: &str, point: &str, call: &str, input: Json) -> Effect {
+        let mut context = JsonMap::new();
+        context.insert("callId".to_owned(), json!(call));
+        let mut intent = self.intent(EffectKind::Delegation, &format!("{delegation}:{point}"), context);
+        intent.agent.clone_from(&child.agent);
+        intent.input = Some(Arc::new(input));
         self.effect(intent)
     }
 }

@@ -4,11 +4,13 @@
 //! out the same on every replay; a segment whose effects are still open ends as [`SegmentEnd::Suspended`] with its
 //! start untouched. It owns no I/O, no clock and no cache: `engine::run` gives it those.
 //!
-//! Not here: agents as tools, compaction. A manifest that needs the first ends as a failed turn.
+//! An agent used as a tool is the same loop again, inside ([`delegate`]). Not here: flows as tools, which end as a failed
+//! turn, and compaction.
 
 pub mod answers;
 pub mod candidate;
 pub mod definition;
+pub mod delegate;
 pub mod errors;
 pub mod hooks;
 pub mod ids;
@@ -49,6 +51,8 @@ pub struct Start {
     pub definition: Arc<Definition>,
     /// The tools on offer.
     pub tools: Arc<Toolset>,
+    /// The session's discovered tools, of which sub-agents have some.
+    pub session_tools: Arc<Vec<Json>>,
     /// The immutable start.
     pub checkpoint: Checkpoint,
     /// The transcript at the checkpoint.
@@ -105,10 +109,11 @@ struct Offer {
     tools: Arc<Toolset>,
 }
 
-/// A segment under way.
+/// A segment under way, or a sub-agent inside one.
 struct Segment {
     definition: Arc<Definition>,
     tools: Arc<Toolset>,
+    session_tools: Arc<Vec<Json>>,
     input: Json,
     view: Projection,
     yield_after: Option<YieldAfter>,
@@ -132,7 +137,7 @@ struct Segment {
 
 /// Runs a segment. Hands back the transcript too: at its new end, or where it started when nothing is to be kept.
 pub async fn run_segment(start: Start, port: Rc<dyn EffectPort>) -> (SegmentEnd, Projection) {
-    let Start { definition, tools, checkpoint, view, yield_after } = start;
+    let Start { definition, tools, session_tools, checkpoint, view, yield_after } = start;
     let state = match open::load(&checkpoint, &definition, &tools) {
         Ok(state) => state,
         Err(stop) => return (early(stop), view),
@@ -143,6 +148,7 @@ pub async fn run_segment(start: Start, port: Rc<dyn EffectPort>) -> (SegmentEnd,
         base: view.entries().len(),
         definition,
         tools,
+        session_tools,
         input: checkpoint.input,
         view,
         yield_after,
@@ -185,10 +191,7 @@ impl Segment {
         if let Some(refusal) = &self.definition.refusal {
             return Err(refusal.clone().into());
         }
-        if let Some(name) = &self.tools.duplicate {
-            let message = format!("two tools are named {name}");
-            return Err(TurnFailure::new("configuration.duplicate-tool-name", message).into());
-        }
+        self.tools.check()?;
         self.open()?;
         if self.state.plan.is_some() && self.dispatch().await? {
             return Ok(Finish::Paused);

@@ -28,8 +28,9 @@ pub fn result_of_outcome(call: &SavedCall, outcome: &Json) -> Option<Json> {
     })
 }
 
-/// Takes in the value of a call's effect. `interaction_id` is the id that a question of it gets.
-pub fn receive(call: &mut SavedCall, value: &Json, interaction_id: String, tools: &Toolset) {
+/// Takes in the value of a call's effect. `interaction_id` is the id that a question of it gets; without one nobody can be
+/// asked, and nothing can be waited for.
+pub fn receive(call: &mut SavedCall, value: &Json, interaction_id: Option<String>, tools: &Toolset) {
     let bad = |call: &mut SavedCall, what: &str| {
         let result = results::failed(&call.call_id, &call.tool_name, "tool.invalid-tool-result", what, None);
         call.settle(result);
@@ -39,7 +40,10 @@ pub fn receive(call: &mut SavedCall, value: &Json, interaction_id: String, tools
             Some(result) => finish(call, result, tools),
             None => bad(call, "the tool's outcome lacks a member"),
         },
-        Some("interaction-required") => match question(value, interaction_id) {
+        Some("interaction-required" | "deferred") if interaction_id.is_none() => {
+            call.settle(unsupported(call))
+        }
+        Some("interaction-required") => match interaction_id.and_then(|id| question(value, id)) {
             Some(question) => {
                 call.status = CallStatus::Interaction;
                 call.interaction = Some(question);
@@ -111,6 +115,14 @@ fn question(value: &Json, id: String) -> Option<Interaction> {
 #[must_use]
 pub fn cancelled(call: &SavedCall) -> Json {
     results::failed(&call.call_id, &call.tool_name, "tool.cancelled", "The call was cancelled.", None)
+}
+
+/// What a sub-agent's model reads of a call that would have to wait for a person or an event.
+#[must_use]
+pub fn unsupported(call: &SavedCall) -> Json {
+    let message = "An agent used as a tool cannot ask a person or wait for an event. Go on without this call, or say \
+        in the answer what it needs.";
+    results::failed(&call.call_id, &call.tool_name, "delegation.interaction-unsupported", message, None)
 }
 
 /// What the model reads of a call that could not be made.

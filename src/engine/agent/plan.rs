@@ -1,15 +1,16 @@
-//! Dispatching the tool calls of a step, all at once (spec: engine, section 4.5).
+//! Dispatching the calls of a step, tools and sub-agents, all at once (spec: engine, section 4.5).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use nylorun_actors::model::Json;
-use nylorun_actors::model::turn::AbortKind;
+use nylorun_actors::model::turn::{Abort, AbortKind};
 use serde_json::json;
 
 use super::Segment;
-use super::errors::{PortError, Stop, TurnFailure};
+use super::errors::{EFFECT_DRIFT, PortError, Stop, TurnFailure};
 use super::outcome;
 use super::port::Resolution;
 use super::results;
@@ -40,52 +41,53 @@ impl Segment {
         Ok(false)
     }
 
-    /// Resolves the effects of all calls that have to run, waits for every one of them, then takes them in in plan
-    /// order.
+    /// Makes all calls that have to run, waits for every one of them, then takes them in in plan order.
     async fn run_calls(&mut self, plan: &mut Plan) -> Result<(), Stop> {
-        let mut effects = Vec::new();
+        let (mut requests, mut asked) = (Vec::new(), Vec::new());
         let memory = self.state.state.clone().unwrap_or_default();
         for (at, call) in plan.calls.iter_mut().enumerate() {
             if matches!(call.status, CallStatus::Pending | CallStatus::Active) {
                 call.status = CallStatus::Active;
-                effects.push((at, self.make.tool(&plan.turn_id, &plan.step_id, call, &memory)));
+                asked.push(at);
+                requests.push(match self.tools.get(&call.tool_name).and_then(|tool| tool.agent.as_ref()) {
+                    Some(child) => self.delegate(child, call).map(Came::Delegated).boxed_local(),
+                    None => {
+                        let effect = self.make.tool(&plan.turn_id, &plan.step_id, call, &memory);
+                        let id = effect.intent.effect_id.as_str().to_owned();
+                        self.port.resolve(effect).map(|resolved| Came::Resolved(id, resolved)).boxed_local()
+                    }
+                });
             }
         }
-        if effects.is_empty() {
+        if requests.is_empty() {
             return Ok(());
         }
         self.state.record();
-        let requests = effects.into_iter().map(|(at, effect)| {
-            let id = effect.intent.effect_id.as_str().to_owned();
-            let request = self.port.resolve(effect);
-            async move { (at, id, request.await) }
-        });
         let mut stops = Stops::default();
-        for (at, id, resolved) in join_all(requests).await {
+        for (at, came) in asked.into_iter().zip(join_all(requests).await) {
             let call = &mut plan.calls[at];
-            match resolved {
-                Ok(Resolution::Completed(done)) => {
-                    let question = self.make.interaction_id(&call.invocation_id);
+            match came {
+                Came::Delegated(Ok(outcome)) => outcome::receive(call, &outcome, None, &self.tools),
+                Came::Delegated(Err(stop)) => stops.add(stop),
+                Came::Resolved(_, Ok(Resolution::Completed(done))) => {
+                    let question =
+                        (!self.make.is_child()).then(|| self.make.interaction_id(&call.invocation_id));
                     outcome::receive(call, &done.value, question, &self.tools);
                     if let Some(patch) = done.state_patch {
                         let memory = self.state.state.get_or_insert_default();
                         memory.extend(patch.iter().map(|(key, value)| (key.clone(), value.clone())));
                     }
                 }
-                Ok(Resolution::Pending) => stops.open.push(id),
-                Ok(Resolution::Uncertain) => {
-                    stops.uncertain = true;
-                    stops.open.push(id);
+                Came::Resolved(_, Err(PortError::Refused(message))) => {
+                    call.settle(outcome::not_made(call, &message));
                 }
-                Err(PortError::Refused(message)) => call.settle(outcome::not_made(call, &message)),
-                Err(PortError::Drift(message)) => {
-                    stops.failed.get_or_insert_with(|| TurnFailure::new("effect_drift", message).into());
+                Came::Resolved(id, Ok(Resolution::Pending)) => stops.open(id, false),
+                Came::Resolved(id, Ok(Resolution::Uncertain)) => stops.open(id, true),
+                Came::Resolved(_, Err(PortError::Drift(message))) => {
+                    stops.add(TurnFailure::new(EFFECT_DRIFT, message).into());
                 }
-                Err(PortError::Lost(kind)) => stops.lost = Some(Stop::Lost(kind)),
-                Err(PortError::Aborted(abort)) if abort.kind == AbortKind::Cancel => {
-                    stops.cancelled = Some(Stop::Aborted(abort));
-                }
-                Err(PortError::Aborted(abort)) => stops.aborted = Some(Stop::Aborted(abort)),
+                Came::Resolved(_, Err(PortError::Lost(kind))) => stops.add(Stop::Lost(kind)),
+                Came::Resolved(_, Err(PortError::Aborted(abort))) => stops.add(Stop::Aborted(abort)),
             }
         }
         stops.strongest().map_or(Ok(()), Err)
@@ -106,6 +108,14 @@ impl Segment {
     }
 }
 
+/// What a call came to.
+enum Came {
+    /// Its effect.
+    Resolved(String, Result<Resolution, PortError>),
+    /// The agent that it means.
+    Delegated(Result<Json, Stop>),
+}
+
 /// What calls of one plan came to that stops the segment.
 #[derive(Default)]
 struct Stops {
@@ -118,6 +128,27 @@ struct Stops {
 }
 
 impl Stops {
+    fn open(&mut self, id: String, uncertain: bool) {
+        self.open.push(id);
+        self.uncertain |= uncertain;
+    }
+
+    fn add(&mut self, stop: Stop) {
+        let first = |slot: &mut Option<Stop>, stop| {
+            slot.get_or_insert(stop);
+        };
+        match stop {
+            Stop::Suspended { effect_ids, uncertain } => {
+                self.open.extend(effect_ids);
+                self.uncertain |= uncertain;
+            }
+            Stop::Lost(_) => first(&mut self.lost, stop),
+            Stop::Aborted(Abort { kind: AbortKind::Cancel, .. }) => first(&mut self.cancelled, stop),
+            Stop::Aborted(_) => first(&mut self.aborted, stop),
+            Stop::Failed(_) | Stop::Thrown(_) => first(&mut self.failed, stop),
+        }
+    }
+
     /// A lost run and a person's cancel go before everything. An effect of unknown fate must be seen by core even when
     /// the run is told to stop; one that is only pending will be found again.
     fn strongest(self) -> Option<Stop> {

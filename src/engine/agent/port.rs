@@ -8,7 +8,7 @@ use nylorun_actors::model::Json;
 use nylorun_actors::model::effect::{EffectIntent, Outcome};
 use nylorun_actors::model::turn::Abort;
 
-use super::errors::{PortError, Stop, TurnFailure};
+use super::errors::{EFFECT_DRIFT, PortError, Stop, TurnFailure};
 use crate::engine::model::call::ModelCall;
 
 /// An effect as the loop declares it.
@@ -47,19 +47,28 @@ pub trait EffectPort {
     fn elapsed_ms(&self) -> u64;
 }
 
-/// The outcome of an effect without which an agent cannot go on.
+/// The outcome of an effect, or why core refused it.
 ///
 /// # Errors
-/// What stops it: the effect is open, was refused, drifted, or the run was told to stop.
-pub async fn needed(port: &dyn EffectPort, effect: Effect) -> Result<Outcome, Stop> {
+/// What stops the agent: the effect is open or drifted, or the run was told to stop.
+pub async fn outcome(port: &dyn EffectPort, effect: Effect) -> Result<Result<Outcome, String>, Stop> {
     let id = effect.intent.effect_id.as_str().to_owned();
     match port.resolve(effect).await {
-        Ok(Resolution::Completed(outcome)) => Ok(outcome),
+        Ok(Resolution::Completed(outcome)) => Ok(Ok(outcome)),
+        Err(PortError::Refused(message)) => Ok(Err(message)),
         Ok(Resolution::Pending) => Err(Stop::Suspended { effect_ids: vec![id], uncertain: false }),
         Ok(Resolution::Uncertain) => Err(Stop::Suspended { effect_ids: vec![id], uncertain: true }),
         Err(PortError::Aborted(abort)) => Err(Stop::Aborted(abort)),
         Err(PortError::Lost(kind)) => Err(Stop::Lost(kind)),
-        Err(PortError::Drift(message)) => Err(TurnFailure::new("effect_drift", message).into()),
-        Err(PortError::Refused(message)) => Err(TurnFailure::of_step("execution.failed", message).into()),
+        Err(PortError::Drift(message)) => Err(TurnFailure::new(EFFECT_DRIFT, message).into()),
     }
+}
+
+/// The outcome of an effect without which an agent cannot go on.
+///
+/// # Errors
+/// As [`outcome`], and `execution.failed` when core refused it.
+pub async fn needed(port: &dyn EffectPort, effect: Effect) -> Result<Outcome, Stop> {
+    let outcome = outcome(port, effect).await?;
+    outcome.map_err(|refused| TurnFailure::of_step("execution.failed", refused).into())
 }

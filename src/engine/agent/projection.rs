@@ -126,6 +126,12 @@ impl Projection {
         new
     }
 
+    /// How hashes cover it.
+    #[must_use]
+    pub fn mode(&self) -> PromptHash {
+        self.mode
+    }
+
     /// The transcript.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {

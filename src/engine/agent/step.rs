@@ -13,7 +13,7 @@ use super::maker::Ask;
 use super::port::needed;
 use super::seal::{self, StepAt};
 use super::state::{CallStatus, Interaction, InteractionKind, Phase, Plan};
-use super::{Finish, Offer, Segment, candidate};
+use super::{Finish, Offer, Segment, candidate, outcome};
 use crate::engine::model::call::Failure;
 
 impl Segment {
@@ -73,10 +73,14 @@ impl Segment {
         Ok(if self.dispatch().await? { Some(Finish::Paused) } else { None })
     }
 
-    /// Makes the calls that hooks want a person to allow wait for one.
+    /// Makes the calls that hooks want a person to allow wait for one. Nobody asks a person for a sub-agent.
     fn ask_before_calls(&self, plan: &mut Plan, verdict: &Verdict) {
         for call in &mut plan.calls {
             let Some(prompt) = verdict.question(&call.call_id) else { continue };
+            if self.make.is_child() {
+                call.settle(outcome::unsupported(call));
+                continue;
+            }
             call.status = CallStatus::Interaction;
             call.interaction = Some(Interaction {
                 id: self.make.interaction_id(&call.invocation_id),

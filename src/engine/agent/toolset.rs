@@ -8,6 +8,8 @@ use nylorun_actors::model::canonical::canonical;
 use nylorun_actors::model::manifest;
 use serde_json::json;
 
+use super::definition::Definition;
+use super::errors::TurnFailure;
 use super::schema::Schema;
 use super::state::{Descriptor, Reference};
 
@@ -16,18 +18,20 @@ use super::state::{Descriptor, Reference};
 pub struct Tool {
     /// Capability and descriptor, as a saved call keeps them.
     pub reference: Reference,
+    /// The agent that it is.
+    pub agent: Option<Arc<Definition>>,
     input: OnceLock<Schema>,
     output: OnceLock<Schema>,
 }
 
 impl Tool {
-    fn new(capability_id: &str, descriptor: Descriptor) -> Arc<Self> {
+    fn new(capability_id: &str, descriptor: Descriptor, agent: Option<Arc<Definition>>) -> Arc<Self> {
         let reference = Reference {
             capability_id: capability_id.to_owned(),
             tool_name: descriptor.name.clone(),
             descriptor,
         };
-        Arc::new(Self { reference, input: OnceLock::new(), output: OnceLock::new() })
+        Arc::new(Self { reference, agent, input: OnceLock::new(), output: OnceLock::new() })
     }
 
     /// The schema of its arguments, compiled once.
@@ -84,6 +88,20 @@ impl Toolset {
         set
     }
 
+    /// Whether it can be used.
+    ///
+    /// # Errors
+    /// `configuration.duplicate-tool-name` when two tools share a name.
+    pub fn check(&self) -> Result<(), TurnFailure> {
+        match &self.duplicate {
+            None => Ok(()),
+            Some(name) => {
+                let message = format!("two tools are named {name}");
+                Err(TurnFailure::new("configuration.duplicate-tool-name", message))
+            }
+        }
+    }
+
     /// The same without the tools that are hidden.
     #[must_use]
     pub fn without(&self, hides: impl Fn(&Tool) -> bool) -> Self {
@@ -91,8 +109,8 @@ impl Toolset {
     }
 }
 
-/// A tool that the manifest lists.
-pub fn own_tool(capability_id: &str, tool: &manifest::Tool) -> Arc<Tool> {
+/// A tool that the manifest lists; `agent` is the agent that it is.
+pub fn own_tool(capability_id: &str, tool: &manifest::Tool, agent: Option<Arc<Definition>>) -> Arc<Tool> {
     Tool::new(
         capability_id,
         Descriptor {
@@ -101,6 +119,7 @@ pub fn own_tool(capability_id: &str, tool: &manifest::Tool) -> Arc<Tool> {
             input_schema: Arc::clone(&tool.input_schema),
             output_schema: tool.output_schema.clone(),
         },
+        agent,
     )
 }
 
@@ -117,7 +136,7 @@ pub fn session_tool(capability_id: &str, tool: &Json) -> Result<Arc<Tool>, Strin
         input_schema: Arc::new(input.clone()),
         output_schema: tool.get("outputSchema").cloned().map(Arc::new),
     };
-    Ok(Tool::new(capability_id, descriptor))
+    Ok(Tool::new(capability_id, descriptor, None))
 }
 
 fn text<'a>(value: &'a Json, key: &str) -> Option<&'a str> {

@@ -85,6 +85,8 @@ pub struct CallContext {
     pub turn_id: TurnId,
     /// The root agent.
     pub agent_id: AgentId,
+    /// The agent used as a tool that asks; `None` for the root.
+    pub child_id: Option<String>,
     /// The engine's invocation, also named in previews.
     pub invocation_id: String,
     /// Ends the call at once when it fires.

@@ -145,6 +145,7 @@ impl Inner {
             session_id: intent.session_id.clone(),
             turn_id: intent.turn_id.clone(),
             agent_id: intent.agent_id.clone(),
+            child_id: intent.agent.as_ref().map(|agent| agent.id.clone()),
             invocation_id: invocation.to_owned(),
             abort: self.abort.clone(),
             preview: of_root.then(|| {

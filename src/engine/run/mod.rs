@@ -152,9 +152,9 @@ impl Shared {
         }
         let incompatible = |message| Early::thrown("execution.incompatible", message);
         let definition = self.definition(start).map_err(incompatible)?;
-        let session_tools = start.session_tools.as_deref().map_or(&[][..], Vec::as_slice);
+        let session_tools = start.session_tools.clone().unwrap_or_default();
         let invalid = |message| Early::thrown("configuration.invalid", message);
-        let tools = definition.toolset(session_tools).map_err(invalid)?;
+        let tools = definition.toolset(&session_tools).map_err(invalid)?;
         let view = self.transcript(grant, start, link).await.map_err(|error| {
             match (error.code, link.abort().get().map(|abort| abort.kind)) {
                 (_, Some(kind @ (AbortKind::Shutdown | AbortKind::OwnershipLost))) => Early::Released(kind),
@@ -168,6 +168,7 @@ impl Shared {
         Ok(Start {
             definition,
             tools,
+            session_tools,
             checkpoint: start.checkpoint.clone(),
             view,
             yield_after: start.options.yield_after,

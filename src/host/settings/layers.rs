@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use nylorun_actors::model::ids::is_ulid_id;
+use nylorun_actors::model::manifest::parse_duration_ms;
 use nylorun_actors::tenant::{HarnessMode, ModelOnCrash};
 
 use super::{Effective, Listen, Origin, SETTINGS, Settings, SettingsError, parse_port};
+use crate::gates::OutboundPolicy;
 use crate::harness_api::HarnessTokens;
 use crate::telemetry::{LogFormat, check_filter};
 
@@ -115,11 +117,28 @@ impl<'a> Layers<'a> {
         &self,
         key: &'static str,
     ) -> Result<Option<T>, SettingsError> {
+        self.number_from(key, 1)
+    }
+
+    fn number_from<T: FromStr + PartialOrd + From<u8>>(
+        &self,
+        key: &'static str,
+        least: u8,
+    ) -> Result<Option<T>, SettingsError> {
         self.get(key, |text| {
             text.parse::<T>()
                 .ok()
-                .filter(|number| *number >= T::from(1))
-                .ok_or_else(|| format!("`{text}` is not a whole number from 1 on"))
+                .filter(|number| *number >= T::from(least))
+                .ok_or_else(|| format!("`{text}` is not a whole number from {least} on"))
+        })
+    }
+
+    /// A duration such as `90m`, in milliseconds.
+    fn duration(&self, key: &'static str) -> Result<Option<i64>, SettingsError> {
+        self.get(key, |text| {
+            parse_duration_ms(text)
+                .and_then(|ms| i64::try_from(ms).ok())
+                .ok_or_else(|| format!("`{text}` is not a duration such as `90m` or `24h`"))
         })
     }
 
@@ -181,12 +200,16 @@ impl<'a> Layers<'a> {
                     other => Err(format!("`{other}` is neither `repeat` nor `uncertain`")),
                 })?
                 .unwrap_or_default(),
+            outbound: self.outbound()?,
             owner_lease_ms: self.number("owner-lease-ms")?,
             advance_deadline_ms: self.number("advance-deadline-ms")?,
             abort_grace_ms: self.number("abort-grace-ms")?,
             rollover_steps: self.number("rollover-steps")?,
             rollover_ms: self.number("rollover-ms")?,
             sweep_interval_ms: self.number("sweep-interval-ms")?,
+            action_hold_ms: self.number_from("action-hold-ms", 0)?,
+            action_lease_ms: self.number("action-lease-ms")?,
+            delivery_max_age_ms: self.duration("delivery-max-age")?,
             idle_after_ms: self.number("idle-after-ms")?,
             arbiters: self.number("arbiters")?,
             open_timeout_ms: self.number("open-timeout-ms")?.unwrap_or(30_000),
@@ -225,6 +248,36 @@ impl<'a> Layers<'a> {
             });
         }
         Ok((mode, harness))
+    }
+
+    /// Where Action deliveries may go.
+    fn outbound(&self) -> Result<OutboundPolicy, SettingsError> {
+        let allowed = |key| {
+            let choice = self.get(key, |text| match text {
+                "allow" => Ok(true),
+                "refuse" => Ok(false),
+                other => Err(format!("`{other}` is neither `allow` nor `refuse`")),
+            });
+            Ok::<_, SettingsError>(choice?.unwrap_or(true))
+        };
+        let docker_host = self.get("endpoint-loopback", |text| match text {
+            "docker-host" => Ok(true),
+            other => Err(format!("`{other}` is not `docker-host`")),
+        })?;
+        let policy = OutboundPolicy {
+            http: allowed("endpoint-http")?,
+            private: allowed("endpoint-private")?,
+            docker_host: docker_host.unwrap_or(false),
+        };
+        if policy.docker_host && !policy.private {
+            let origin = self.values.get("endpoint-loopback").map_or(&Origin::Default, |(_, origin)| origin);
+            return Err(SettingsError::Malformed {
+                place: place("endpoint-loopback", origin),
+                why: "the machine that runs a container has a private address, which `endpoint-private` refuses"
+                    .to_owned(),
+            });
+        }
+        Ok(policy)
     }
 
     fn database(&self, home: &Path) -> Result<PathBuf, SettingsError> {

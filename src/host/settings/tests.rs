@@ -47,6 +47,13 @@ fn a_blank_variable_is_not_set() {
 }
 
 #[test]
+fn the_hold_of_an_action_may_be_none_and_ages_are_durations() {
+    let env = [("NYLORUN_ACTION_HOLD_MS", "0"), ("NYLORUN_DELIVERY_MAX_AGE", "90m")];
+    let settings = load(&[], &env, None).expect("ok");
+    assert_eq!((settings.action_hold_ms, settings.delivery_max_age_ms), (Some(0), Some(90 * 60_000)));
+}
+
+#[test]
 fn a_malformed_value_names_its_place() {
     for (name, value) in [
         ("NYLORUN_LISTEN_PORT", "http"),
@@ -56,6 +63,8 @@ fn a_malformed_value_names_its_place() {
         ("NYLORUN_PUBLIC_URL", "nowhere"),
         ("NYLORUN_ALLOWED_HOSTS", "name-without-port"),
         ("NYLORUN_OWNER_LEASE_MS", "0"),
+        ("NYLORUN_ACTION_HOLD_MS", "-1"),
+        ("NYLORUN_DELIVERY_MAX_AGE", "soon"),
         ("NYLORUN_MODEL_ON_CRASH", "maybe"),
         ("NYLORUN_DATABASE_URL", "/a/path"),
     ] {
@@ -157,4 +166,27 @@ fn the_readme_has_every_setting_as_it_is() {
         let row = format!("| `{}` | {} | {default} | {} |", setting.key, env.join(", "), setting.what);
         assert!(readme.contains(&row), "README.md lacks this row:\n{row}");
     }
+}
+
+#[test]
+fn where_deliveries_may_go_is_open_by_default_and_closed_setting_by_setting() {
+    let policy = |env: &[(&str, &str)]| load(&[], env, None).map(|settings| settings.outbound);
+    let open = policy(&[]).expect("ok");
+    assert!(open.http && open.private && !open.docker_host);
+    let closed = [("NYLORUN_ENDPOINT_HTTP", "refuse"), ("NYLORUN_ENDPOINT_PRIVATE", "refuse")];
+    let closed = policy(&closed).expect("ok");
+    assert!(!closed.http && !closed.private);
+    assert!(policy(&[("NYLORUN_ENDPOINT_LOOPBACK", "docker-host")]).expect("ok").docker_host);
+    for (name, value) in [
+        ("NYLORUN_ENDPOINT_HTTP", "yes"),
+        ("NYLORUN_ENDPOINT_PRIVATE", "deny"),
+        ("NYLORUN_ENDPOINT_LOOPBACK", "host"),
+    ] {
+        let error = policy(&[(name, value)]).expect_err("refused").to_string();
+        assert!(error.starts_with(&format!("{name} is malformed")), "{error}");
+    }
+    // Each alone makes sense; together nothing could be delivered there.
+    let both = [("NYLORUN_ENDPOINT_LOOPBACK", "docker-host"), ("NYLORUN_ENDPOINT_PRIVATE", "refuse")];
+    let error = policy(&both).expect_err("refused").to_string();
+    assert!(error.contains("NYLORUN_ENDPOINT_LOOPBACK") && error.contains("endpoint-private"), "{error}");
 }

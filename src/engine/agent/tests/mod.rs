@@ -1,8 +1,11 @@
 //! The loop against a journal in memory.
 
 mod aborts;
+mod delegations;
 mod hooks;
 mod pauses;
+mod replay;
+mod retries;
 mod states;
 mod tools;
 mod turns;
@@ -42,6 +45,8 @@ pub enum Does {
 #[derive(Default)]
 pub struct Journal {
     models: RefCell<VecDeque<Does>>,
+    /// The models of sub-agents, by agent id.
+    children: RefCell<HashMap<String, VecDeque<Does>>>,
     tools: RefCell<HashMap<String, Does>>,
     /// By point, as `before-turn`, and in a sub-agent `<id>/before-turn`; the last of each is said again and again.
     hooks: RefCell<HashMap<String, VecDeque<Does>>>,
@@ -86,7 +91,12 @@ impl Journal {
             };
         }
         let does = match effect.intent.kind {
-            EffectKind::Model => self.models.borrow_mut().pop_front().expect("an answer of the model"),
+            EffectKind::Model => match &effect.intent.agent {
+                None => self.models.borrow_mut().pop_front(),
+                Some(agent) => self.children.borrow_mut().get_mut(&agent.id).and_then(VecDeque::pop_front),
+            }
+            .expect("an answer of the model"),
+            EffectKind::Delegation => Does::Answers(Json::Null),
             EffectKind::Hook => self.hook(effect),
             _ => {
                 let name = effect.intent.tool_name.as_deref().unwrap();
@@ -156,6 +166,15 @@ impl Journal {
         self.tools.borrow_mut().insert(name.to_owned(), does);
     }
 
+    /// The next answer of a sub-agent's model.
+    pub fn child(&self, id: &str, does: Does) {
+        self.children.borrow_mut().entry(id.to_owned()).or_default().push_back(does);
+    }
+
+    pub fn child_says(&self, id: &str, value: Json) {
+        self.child(id, Does::Answers(value));
+    }
+
     pub fn says(&self, value: Json) {
         self.models.borrow_mut().push_back(Does::Answers(value));
     }
@@ -169,6 +188,7 @@ pub struct Session {
     pub journal: Rc<Journal>,
     pub yield_after: Option<YieldAfter>,
     pub mode: PromptHash,
+    pub session_tools: Vec<Json>,
 }
 
 impl Session {
@@ -202,6 +222,7 @@ impl Session {
             journal,
             yield_after: None,
             mode: PromptHash::Exact,
+            session_tools: Vec::new(),
         }
     }
 
@@ -217,6 +238,26 @@ impl Session {
         let tool = json!({"name": "own", "inputSchema": {"type": "object"}});
         let guard = json!({"id": "guard", "type": "agent-plugin", "tools": [tool], "hooks": hooks});
         manifest["capabilities"].as_array_mut().unwrap().push(guard);
+        session.define(manifest);
+        session
+    }
+
+    /// A session whose agent has two agents as tools, `finder` and `writer`; `more` goes into the finder's manifest.
+    pub fn delegating(more: Json) -> Self {
+        let mut session = Self::plain();
+        let mut manifest = session.definition.manifest.as_ref().clone();
+        let task = json!({"type": "object", "properties": {"task": {"type": "string", "minLength": 1}},
+            "required": ["task"], "additionalProperties": false});
+        for (id, more) in [("finder", more), ("writer", json!({}))] {
+            let mut child = json!({"manifestSchemaVersion": 4, "id": id, "description": "Helps.", "capabilities": [
+                {"id": "agent", "type": "agent", "instructions": [format!("You are {id}.")], "tools": [
+                    {"name": "look", "inputSchema": {"type": "object"}}, {"name": "ask", "inputSchema": {"type": "object"}}]}]});
+            for (key, value) in more.as_object().cloned().unwrap_or_default() {
+                child[key] = value;
+            }
+            let tool = json!({"name": id, "description": "Helps.", "inputSchema": task, "agent": child});
+            manifest["capabilities"][0]["tools"].as_array_mut().unwrap().push(tool);
+        }
         session.define(manifest);
         session
     }
@@ -239,7 +280,8 @@ impl Session {
     pub fn run_over(&self, view: Projection) -> (SegmentEnd, Projection) {
         let start = Start {
             definition: Arc::clone(&self.definition),
-            tools: self.definition.toolset(&[]).unwrap(),
+            tools: self.definition.toolset(&self.session_tools).unwrap(),
+            session_tools: Arc::new(self.session_tools.clone()),
             checkpoint: self.checkpoint.clone(),
             view,
             yield_after: self.yield_after,

@@ -30,29 +30,31 @@ pub(super) use failure::not_configured;
 
 use super::call::{CallContext, Failure, FailureCode, ModelAdapter, ModelCall};
 use super::scrub::Scrubber;
+use crate::gates::BuiltClient;
 use attempt::Attempt;
 use target::Target;
 
 /// Calls providers. Cheap to clone; connections are shared.
 #[derive(Clone, Debug)]
 pub struct Providers {
-    http: reqwest::Client,
+    http: BuiltClient,
     limits: Arc<ProviderLimits>,
 }
 
 impl Providers {
     /// With these limits.
-    ///
-    /// # Errors
-    /// When TLS cannot be set up.
-    pub fn new(limits: ProviderLimits) -> Result<Self, reqwest::Error> {
-        let http = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(limits.connect_timeout)
-            .tcp_nodelay(true)
-            .pool_max_idle_per_host(8)
-            .build()?;
-        Ok(Self { http, limits: Arc::new(limits) })
+    #[must_use]
+    pub fn new(limits: ProviderLimits) -> Self {
+        let connect_timeout = limits.connect_timeout;
+        let http = BuiltClient::new("model calls", move || {
+            reqwest::Client::builder()
+                .redirect(reqwest::redirect::Policy::none())
+                .connect_timeout(connect_timeout)
+                .tcp_nodelay(true)
+                .pool_max_idle_per_host(8)
+                .build()
+        });
+        Self { http, limits: Arc::new(limits) }
     }
 
     /// The model of this configuration.
@@ -100,20 +102,15 @@ impl ProviderModel {
             return Err(not_configured(&format!("no key for provider {}", self.config.provider)));
         }
         let target = Target::of(&self.config, call)?;
+        let http = self.providers.http.get().await;
+        let http = http.map_err(|why| Failure::new(FailureCode::Transient, format!("no TLS: {why}")))?;
         let limits = &self.providers.limits;
         let deadline = Instant::now() + limits.request_timeout;
         let mut schema = target.json_schema && call.output_schema.is_some();
         let mut made = 0;
         loop {
-            let attempt = Attempt {
-                http: &self.providers.http,
-                config: &self.config,
-                target: &target,
-                limits,
-                call,
-                cx,
-                schema,
-            };
+            let attempt =
+                Attempt { http: &http, config: &self.config, target: &target, limits, call, cx, schema };
             let failure = match tokio::time::timeout_at(deadline, attempt.run()).await {
                 Ok(Ok(candidate)) => return Ok(candidate),
                 Ok(Err(failure)) => failure,

@@ -1,4 +1,4 @@
-//! The script's form, and how it is checked.
+//! The script's form.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::SCRIPT_KEY;
+use super::check::{delay, lists, only, read};
 use crate::engine::model::call::{Failure, FailureCode};
 
 /// The longest delay of a script, ms.
@@ -18,9 +19,17 @@ pub const MAX_STEPS: usize = 10_000;
 /// A checked script.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FixtureScript {
-    pub(super) cases: Vec<(When, Steps)>,
-    pub(super) otherwise: Steps,
+    pub(super) lists: Lists,
+    /// Those of agents used as tools, by agent id.
+    pub(super) agents: BTreeMap<String, Lists>,
     pub(super) tools: BTreeMap<String, ScriptTool>,
+}
+
+/// Which steps answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Lists {
+    pub cases: Vec<(When, Steps)>,
+    pub otherwise: Steps,
 }
 
 /// Steps, and whether they start again.
@@ -34,8 +43,8 @@ pub(super) struct Steps {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct When {
-    equals: Option<String>,
-    contains: Option<String>,
+    pub equals: Option<String>,
+    pub contains: Option<String>,
 }
 
 impl When {
@@ -117,7 +126,7 @@ pub(super) struct Usage {
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_tokens: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cost_usd: Option<f64>,
+    pub cost_usd: Option<f64>,
 }
 
 /// Evidence of a step.
@@ -185,28 +194,23 @@ impl FixtureScript {
         let Some(map) = script.as_object() else {
             return Err(vec!["a fixture script is an object".to_owned()]);
         };
-        only(map, &["steps", "repeat", "cases", "tools"], "script", &mut errors);
-        let otherwise = match map.get("steps") {
-            Some(_) => steps(map, "script", &mut errors),
-            None => Steps::default(),
-        };
-        let mut cases = Vec::new();
-        for (at, case) in list(map.get("cases"), "cases", &mut errors).iter().enumerate() {
-            let place = format!("cases[{at}]");
-            let Some(case) = case.as_object() else {
-                errors.push(format!("{place}: not an object"));
-                continue;
-            };
-            only(case, &["when", "steps", "repeat"], &place, &mut errors);
-            let when: Option<When> = read(case.get("when"), &format!("{place}.when"), &mut errors);
-            if when.as_ref().is_some_and(|w| w.equals.is_none() && w.contains.is_none()) {
-                errors.push(format!("{place}.when: needs equals or contains"));
+        only(map, &["steps", "repeat", "cases", "tools", "agents"], "script", &mut errors);
+        let root = lists(map, None, &mut errors);
+        let mut agents = BTreeMap::new();
+        match map.get("agents") {
+            None => {}
+            Some(Json::Object(map)) => {
+                for (id, agent) in map {
+                    let place = format!("agents.{id}");
+                    let Some(agent) = agent.as_object() else {
+                        errors.push(format!("{place}: not an object"));
+                        continue;
+                    };
+                    only(agent, &["steps", "repeat", "cases"], &place, &mut errors);
+                    agents.insert(id.clone(), lists(agent, Some(&place), &mut errors));
+                }
             }
-            let steps = steps(case, &place, &mut errors);
-            cases.extend(when.map(|when| (when, steps)));
-        }
-        if map.get("steps").is_none() && cases.is_empty() {
-            errors.push("script: needs steps or cases".to_owned());
+            Some(_) => errors.push("agents: not an object".to_owned()),
         }
         let mut tools = BTreeMap::new();
         match map.get("tools") {
@@ -229,7 +233,7 @@ impl FixtureScript {
             }
             Some(_) => errors.push("tools: not an object".to_owned()),
         }
-        if errors.is_empty() { Ok(Self { cases, otherwise, tools }) } else { Err(errors) }
+        if errors.is_empty() { Ok(Self { lists: root, agents, tools }) } else { Err(errors) }
     }
 
     /// The script of a manifest, if it has one.
@@ -238,6 +242,11 @@ impl FixtureScript {
     /// As [`Self::parse`].
     pub fn of_manifest(manifest: &Json) -> Result<Option<Self>, Vec<String>> {
         manifest.get("metadata").and_then(|metadata| metadata.get(SCRIPT_KEY)).map(Self::parse).transpose()
+    }
+
+    /// The lists for an agent used as a tool, or for the root; a child that has none of its own is answered by the root's.
+    pub(super) fn lists(&self, child: Option<&str>) -> &Lists {
+        child.and_then(|id| self.agents.get(id)).unwrap_or(&self.lists)
     }
 
     /// Names of the tools that the script answers itself.
@@ -251,96 +260,6 @@ impl FixtureScript {
     pub fn has_tool(&self, name: &str) -> bool {
         self.tools.contains_key(name)
     }
-}
-
-fn only(map: &JsonMap, known: &[&str], place: &str, errors: &mut Vec<String>) {
-    for key in map.keys().filter(|key| !known.contains(&key.as_str())) {
-        errors.push(format!("{place}: unknown field {key}"));
-    }
-}
-
-fn list<'a>(value: Option<&'a Json>, place: &str, errors: &mut Vec<String>) -> &'a [Json] {
-    match value {
-        None => &[],
-        Some(Json::Array(list)) => list,
-        Some(_) => {
-            errors.push(format!("{place}: not a list"));
-            &[]
-        }
-    }
-}
-
-fn read<T: for<'de> Deserialize<'de>>(
-    value: Option<&Json>,
-    place: &str,
-    errors: &mut Vec<String>,
-) -> Option<T> {
-    let Some(value) = value else {
-        errors.push(format!("{place}: missing"));
-        return None;
-    };
-    T::deserialize(value).map_err(|error| errors.push(format!("{place}: {error}"))).ok()
-}
-
-fn delay(ms: u64, place: &str, errors: &mut Vec<String>) {
-    if ms > MAX_DELAY_MS {
-        errors.push(format!("{place}: longer than {MAX_DELAY_MS} ms"));
-    }
-}
-
-fn steps(map: &JsonMap, place: &str, errors: &mut Vec<String>) -> Steps {
-    let repeat = match map.get("repeat") {
-        None => false,
-        Some(Json::Bool(repeat)) => *repeat,
-        Some(_) => {
-            errors.push(format!("{place}.repeat: not a boolean"));
-            false
-        }
-    };
-    let raw = list(map.get("steps"), &format!("{place}.steps"), errors);
-    if raw.is_empty() {
-        errors.push(format!("{place}.steps: needs at least one step"));
-    }
-    if raw.len() > MAX_STEPS {
-        errors.push(format!("{place}.steps: more than {MAX_STEPS} steps"));
-        return Steps::default();
-    }
-    let list = raw
-        .iter()
-        .enumerate()
-        .filter_map(|(at, step)| {
-            let place = format!("{place}.steps[{at}]");
-            let step: Step = read(Some(step), &place, errors)?;
-            check(&step, &place, errors);
-            Some(step)
-        })
-        .collect();
-    Steps { list, repeat }
-}
-
-fn check(step: &Step, place: &str, errors: &mut Vec<String>) {
-    let texts = [step.text.is_some(), step.chunks.is_some(), step.json.is_some(), step.echo];
-    let texts = texts.into_iter().filter(|set| *set).count();
-    if texts > 1 {
-        errors.push(format!("{place}: text, chunks, json and echo exclude each other"));
-    }
-    let says = texts > 0 || step.reasoning.is_some() || !step.tool_calls.is_empty();
-    let beside = step.usage.is_some() || step.finish_reason.is_some() || step.evidence.is_some();
-    match &step.failure {
-        Some(_) if says || beside => errors.push(format!("{place}: a failure stands alone")),
-        None if !says => errors.push(format!("{place}: says nothing")),
-        _ => {}
-    }
-    if let Some(reason) = &step.finish_reason
-        && !["stop", "length", "tool-calls", "content-filter", "other"].contains(&reason.as_str())
-    {
-        errors.push(format!("{place}.finishReason: {reason} is none"));
-    }
-    if step.usage.as_ref().and_then(|u| u.cost_usd).is_some_and(|cost| !cost.is_finite() || cost < 0.0) {
-        errors.push(format!("{place}.usage.costUsd: not a price"));
-    }
-    delay(step.delay_ms, &format!("{place}.delayMs"), errors);
-    delay(step.chunk_delay_ms, &format!("{place}.chunkDelayMs"), errors);
 }
 
 #[cfg(test)]
@@ -361,11 +280,16 @@ mod tests {
             ],
             "cases": [{"when": {}, "steps": []}],
             "tools": {"t": {}, "u": {"output": 1, "echo": true}},
+            "agents": {"c": {}, "d": 1, "e": {"steps": [{}], "tools": {}}},
             "extra": 1,
         }))
         .unwrap_err();
         for start in [
             "script: unknown field extra",
+            "agents.c: needs steps or cases",
+            "agents.d: not an object",
+            "agents.e: unknown field tools",
+            "agents.e.steps[0]: says nothing",
             "script.steps[0]: text, chunks, json and echo",
             "script.steps[1]: says nothing",
             "script.steps[2]: a failure stands alone",
@@ -380,7 +304,7 @@ mod tests {
         ] {
             assert!(errors.iter().any(|e| e.starts_with(start)), "{start} not in {errors:#?}");
         }
-        assert_eq!(errors.len(), 12, "{errors:#?}");
+        assert_eq!(errors.len(), 16, "{errors:#?}");
     }
 
     #[test]

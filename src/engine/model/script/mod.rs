@@ -6,6 +6,7 @@
 //!
 //! The form is described in `docs/fixture-scripts.md`.
 
+mod check;
 mod format;
 mod play;
 

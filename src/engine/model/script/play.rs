@@ -66,8 +66,9 @@ fn position(call: &ModelCall) -> Position {
 
 async fn play(script: &FixtureScript, call: &ModelCall, cx: &CallContext) -> Result<Arc<Json>, Abort> {
     let here = position(call);
-    let steps =
-        script.cases.iter().find(|(when, _)| when.fits(&here.said)).map_or(&script.otherwise, |(_, s)| s);
+    let lists = script.lists(cx.child_id.as_deref());
+    let case = lists.cases.iter().find(|(when, _)| when.fits(&here.said));
+    let steps = case.map_or(&lists.otherwise, |(_, steps)| steps);
     let at = match steps.list.len() {
         0 => here.answers,
         len if steps.repeat => here.answers % len,
@@ -229,6 +230,7 @@ mod tests {
             session_id: "session-1".into(),
             turn_id: "t".into(),
             agent_id: "a".into(),
+            child_id: None,
             invocation_id: "i".into(),
             abort,
             preview: Some(Rc::new(move |preview| sink.borrow_mut().push(preview))),
@@ -267,6 +269,23 @@ mod tests {
         let answers = ask(&script, vec![item::user_text("hello"), said("x"), said("y")]).await;
         assert_eq!(answers, json!({"output": [{"type": "text", "text": "a"}], "finishReason": "stop"}));
         assert_eq!(ask(&script, vec![item::user_text("hi")]).await["output"][0]["text"], "hi");
+    }
+
+    #[tokio::test]
+    async fn an_agent_used_as_a_tool_has_lists_of_its_own_or_those_of_the_script() {
+        let script = script(json!({"steps": [{"text": "root"}], "agents": {"finder": {
+            "steps": [{"text": "found"}], "cases": [{"when": {"contains": "hard"}, "steps": [{"text": "sought"}]}]}}}));
+        let ask = async |child: Option<&str>, task: &str| {
+            let (_sender, mut cx, _) = context();
+            cx.child_id = child.map(str::to_owned);
+            play(&script, &call(vec![item::user_text(task)]), &cx).await.unwrap()["output"][0]["text"].clone()
+        };
+        assert_eq!(ask(Some("finder"), "easy").await, "found");
+        assert_eq!(ask(Some("finder"), "a hard one").await, "sought");
+        assert_eq!(
+            (ask(None, "hard").await, ask(Some("writer"), "hard").await),
+            (json!("root"), json!("root"))
+        );
     }
 
     #[tokio::test]

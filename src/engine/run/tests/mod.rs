@@ -2,6 +2,7 @@
 
 mod aborts;
 mod caching;
+mod children;
 mod effects;
 mod scripted;
 
@@ -42,11 +43,9 @@ struct Scripted;
 
 impl ModelAdapter for Scripted {
     fn call(&self, _: ModelCall, cx: CallContext) -> LocalBoxFuture<'static, Result<Arc<Json>, Abort>> {
-        (cx.preview.unwrap())(Preview {
-            invocation_id: cx.invocation_id,
-            text: Some("p".into()),
-            tool_call: None,
-        });
+        if let Some(show) = cx.preview {
+            show(Preview { invocation_id: cx.invocation_id, text: Some("p".into()), tool_call: None });
+        }
         match SCRIPT.with_borrow_mut(|script| script.remove(0)) {
             Model::Says(value) => ready(Ok(Arc::new(value))).boxed_local(),
             Model::Hangs => pending().boxed_local(),

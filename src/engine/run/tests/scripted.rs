@@ -14,7 +14,7 @@ impl ProviderSource for Nobody {
 }
 
 fn fixture_engine(prompt_hash: PromptHash) -> AgentEngine {
-    let router = ModelRouter::new(Arc::new(Nobody), Providers::new(ProviderLimits::default()).unwrap());
+    let router = ModelRouter::new(Arc::new(Nobody), Providers::new(ProviderLimits::default()));
     AgentEngine::new(EngineConfig { prompt_hash, ..EngineConfig::new(kit::routed(router)) })
 }
 
