@@ -16,6 +16,7 @@ import email.utils
 import hashlib
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -431,11 +432,14 @@ def main():
     parser.add_argument("--url", help="URL under which the Runtime reaches this endpoint, when it is another one")
     options = parser.parse_args()
     runtime, key = link(options.home)
+    # Before any thread is: each of them takes the mask along, so that the end comes to the one that waits for it.
+    ends = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     server = ThreadingHTTPServer((options.host, options.port), Handler)
     server.daemon_threads = True
     server.runtime, server.work, server.book, server.keys = runtime, options.work, Book(), Keys(runtime)
     server.url = options.url or f"http://{options.host}:{server.server_port}/actions"
-    tenant = must(call(runtime, "GET", "/v1/tenant", key))
+    tenant = must(call(runtime, "GET", "/v1/tenant", key, timeout=30))
     server.issuer = f"urn:nylorun:tenant:{tenant['tenant']['id']}"
     threading.Thread(target=server.serve_forever, daemon=True).start()
     known = must(call(runtime, "GET", "/v1/agents", key))["agents"]
@@ -446,10 +450,12 @@ def main():
     must(call(runtime, "PUT", "/v1/endpoints", key, {"endpoints": [endpoint]}))
     must(call(runtime, "POST", f"/v1/endpoints/{AGENT}/ping", key, {}, timeout=30))
     print(f"endpoint ready url={server.url}", flush=True)
+    # Until somebody ends it; then nobody is sent here any more.
+    signal.sigwait(ends)
     try:
-        threading.Event().wait()
-    except KeyboardInterrupt:
         call(runtime, "DELETE", f"/v1/endpoints/{AGENT}", key)
+    except OSError:
+        pass  # the Runtime is gone already
 
 
 if __name__ == "__main__":

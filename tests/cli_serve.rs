@@ -5,6 +5,7 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -299,4 +300,53 @@ fn config_shows_each_setting_with_its_origin() {
     assert_eq!(origin("listen"), "default");
     assert_eq!(settings["home"]["value"], home.path().display().to_string());
     assert!(!stdout(&output).contains("secret"));
+}
+
+/// Runs `serve` as a user who owns nothing (root may write everywhere), on a copy of the binary that the user reaches.
+fn as_nobody(folder: &Path, home: &Path) -> std::process::Output {
+    let binary = folder.join("nylorun");
+    if !binary.exists() {
+        std::fs::copy(common::BINARY, &binary).expect("a copy");
+    }
+    let mut command = std::process::Command::new(&binary);
+    common::clean(&mut command);
+    command.args(["serve", "--listen", "127.0.0.1:0"]).env("NYLORUN_HOME", home).current_dir(folder);
+    if nix::unistd::Uid::effective().is_root() {
+        command.uid(65_534).gid(65_534);
+    }
+    command.output().expect("it ends by itself")
+}
+
+#[test]
+fn a_home_that_may_not_be_written_is_refused_by_name_and_left_alone() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let set = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("a mode");
+    };
+    set(folder.path(), 0o755);
+    let empty = folder.path().join("empty");
+    std::fs::create_dir(&empty).expect("a home");
+    set(&empty, 0o555);
+    let output = as_nobody(folder.path(), &empty);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("home-read-only") && stderr(&output).contains("writable"),
+        "{}",
+        stderr(&output)
+    );
+
+    // A home with a database in it, which only its owner may write.
+    let full = folder.path().join("full");
+    std::fs::create_dir(&full).expect("a home");
+    let mut server = Server::start_in(&full, Options::default());
+    assert!(server.terminate().success());
+    let before = std::fs::read(full.join("nylorun.db")).expect("the database");
+    for entry in std::fs::read_dir(&full).expect("the home").flatten() {
+        set(&entry.path(), if entry.path().is_dir() { 0o555 } else { 0o444 });
+    }
+    set(&full, 0o555);
+    let output = as_nobody(folder.path(), &full);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("read-only"), "{}", stderr(&output));
+    assert_eq!(std::fs::read(full.join("nylorun.db")).expect("the database"), before);
 }

@@ -8,6 +8,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::{Options, Server, stderr, stdout};
+use nix::sys::signal::Signal;
 use nylorun_actors::model::json::{self, Json};
 use serde_json::json;
 
@@ -130,4 +131,29 @@ fn logs_are_one_json_object_a_line_and_hold_no_secret() {
             assert!(!line.contains(secret), "{line}");
         }
     }
+}
+
+#[test]
+fn a_second_signal_ends_a_stop_that_waits_for_a_request() {
+    let mut server = Server::start_sample();
+    let host = server.url.trim_start_matches("http://").to_owned();
+    let mut slow = TcpStream::connect(&host).expect("connected");
+    let head = format!(
+        "PUT /v1/agents/slow HTTP/1.1\r\nhost: {host}\r\nnylorun-protocol: 7\r\nauthorization: Bearer {}\r\n\
+         content-type: application/json\r\ncontent-length: 100\r\n\r\n{{",
+        server.key
+    );
+    slow.write_all(head.as_bytes()).expect("sent");
+    std::thread::sleep(Duration::from_millis(300));
+    server.signal(Signal::SIGTERM);
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(server.is_running(), "the first signal waits for the request");
+    let asked = Instant::now();
+    server.signal(Signal::SIGTERM);
+    let status = server.wait();
+    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+    assert_eq!(status.code(), Some(143));
+    // What it cut short is whole all the same.
+    server.restart();
+    assert!(server.run(&["run", "assistant", "hello", "--session", "s1"]).status.success());
 }

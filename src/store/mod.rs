@@ -16,6 +16,7 @@ mod reader;
 mod reads;
 mod rows;
 mod schema;
+mod tenant;
 mod workspaces;
 mod writer;
 mod writes;

@@ -10,16 +10,16 @@ use nylorun_actors::model::ids::{AgentId, EffectId, SessionId, TurnId, WorkerId}
 use nylorun_actors::model::json::JsonText;
 use nylorun_actors::model::session::{SessionDoc, SessionHead, SessionPin, SessionStatus};
 use nylorun_actors::ports::store::{
-    CommandRow, Counts, CredentialRow, DefinitionRow, EffectRow, FoldSnapshotRow, IdempotencyRow, Page,
-    PrincipalRow, Reads, RecordRow, StoreResult, TenantRow, UsageRow, WakeRow,
+    CommandRow, Counts, DefinitionRow, EffectRow, FoldSnapshotRow, Page, Reads, RecordRow, StoreResult,
+    TenantRow, WakeRow,
 };
 
 use super::access::Access;
 use super::hot::{small_doc, small_pin};
 use super::rows;
 use super::schema::{
-    actions, commands, credentials, definitions, effects, events, fold_snapshots, idempotency, logs,
-    manifests, model_usage, principals, session_docs, session_pins, sessions, settings, tenant, wakes,
+    actions, commands, definitions, effects, events, fold_snapshots, logs, manifests, session_docs,
+    session_pins, sessions, tenant, wakes,
 };
 
 /// A row limit for SQL.
@@ -370,82 +370,6 @@ impl Reads for Access<'_> {
                 .load(c)
         })?;
         Ok(found.into_iter().map(|(row, session)| row.row(&session)).collect())
-    }
-
-    fn setting(&mut self, key: &str) -> StoreResult<Option<String>> {
-        if let Some(known) = self.memory().and_then(|memory| memory.setting(key).cloned()) {
-            return Ok(known);
-        }
-        let value: Option<String> =
-            self.run(|c| settings::table.find(key).select(settings::value).get_result(c).optional())?;
-        if let Some(memory) = self.memory() {
-            memory.remember_setting(key, value.clone());
-        }
-        Ok(value)
-    }
-
-    fn principal_by_hash(&mut self, hash: &str) -> StoreResult<Option<PrincipalRow>> {
-        let row: Option<rows::Principal> = self.run(|c| {
-            principals::table
-                .filter(principals::token_hash.eq(hash))
-                .select(rows::Principal::as_select())
-                .get_result(c)
-                .optional()
-        })?;
-        Ok(row.map(Into::into))
-    }
-
-    fn principals(&mut self) -> StoreResult<Vec<PrincipalRow>> {
-        let found: Vec<rows::Principal> = self
-            .run(|c| principals::table.order(principals::id).select(rows::Principal::as_select()).load(c))?;
-        Ok(found.into_iter().map(Into::into).collect())
-    }
-
-    fn credential(&mut self, vault: &str, id: &str) -> StoreResult<Option<CredentialRow>> {
-        let row: Option<rows::Credential> = self.run(|c| {
-            credentials::table
-                .find((vault, id))
-                .select(rows::Credential::as_select())
-                .get_result(c)
-                .optional()
-        })?;
-        Ok(row.map(Into::into))
-    }
-
-    fn credentials(&mut self, vault: &str) -> StoreResult<Vec<CredentialRow>> {
-        let found: Vec<rows::Credential> = self.run(|c| {
-            credentials::table
-                .filter(credentials::vault_id.eq(vault))
-                .order(credentials::id)
-                .select(rows::Credential::as_select())
-                .load(c)
-        })?;
-        Ok(found.into_iter().map(Into::into).collect())
-    }
-
-    fn idempotency(&mut self, key: &str) -> StoreResult<Option<IdempotencyRow>> {
-        let row: Option<(String, String)> = self.run(|c| {
-            idempotency::table
-                .find(key)
-                .select((idempotency::body_hash, idempotency::response))
-                .get_result(c)
-                .optional()
-        })?;
-        Ok(row.map(|(body_hash, response)| IdempotencyRow {
-            body_hash,
-            response: JsonText::from_trusted(response),
-        }))
-    }
-
-    fn usage_of_effect(&mut self, effect: &str) -> StoreResult<Vec<UsageRow>> {
-        let found: Vec<rows::Usage> = self.run(|c| {
-            model_usage::table
-                .filter(model_usage::effect_key.eq(effect))
-                .order((model_usage::created_at, model_usage::id))
-                .select(rows::Usage::as_select())
-                .load(c)
-        })?;
-        Ok(found.into_iter().map(Into::into).collect())
     }
 }
 

@@ -225,6 +225,11 @@ impl Server {
         self.wait()
     }
 
+    /// Whether it has not ended by itself.
+    pub fn is_running(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| child.try_wait().expect("looked at").is_none())
+    }
+
     /// Waits for its end.
     pub fn wait(&mut self) -> ExitStatus {
         wait(self.child.take().expect("it runs"))

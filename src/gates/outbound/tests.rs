@@ -1,3 +1,5 @@
+//! What the outbound policy dials and refuses.
+
 use super::*;
 
 const OPEN: OutboundPolicy = OutboundPolicy { http: true, private: true, docker_host: false };

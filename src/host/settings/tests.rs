@@ -1,3 +1,5 @@
+//! How the layers of settings go over each other, and what is malformed.
+
 use std::collections::HashMap;
 
 use super::layers::mask;

@@ -1,3 +1,5 @@
+//! What a delivery token must say, and each defect of one.
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

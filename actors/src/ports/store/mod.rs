@@ -9,6 +9,7 @@ mod actions;
 mod keys;
 mod reads;
 mod rows;
+mod tenant;
 mod tx;
 mod workspaces;
 
@@ -27,6 +28,7 @@ pub use self::rows::{
     AuditRow, CommandRow, Counts, CredentialRow, DefinitionRow, EffectRow, FoldSnapshotRow, IdempotencyRow,
     Page, PrincipalRow, RecordRow, TenantRow, UsageRow, WakeRow,
 };
+pub use self::tenant::{TenantReads, TenantTx};
 pub use self::tx::Tx;
 pub use self::workspaces::{WorkspaceReads, WorkspaceTx};
 

@@ -2,9 +2,9 @@
 
 use super::actions::ActionReads;
 use super::rows::{
-    CommandRow, Counts, CredentialRow, DefinitionRow, EffectRow, FoldSnapshotRow, IdempotencyRow, Page,
-    PrincipalRow, RecordRow, TenantRow, UsageRow, WakeRow,
+    CommandRow, Counts, DefinitionRow, EffectRow, FoldSnapshotRow, Page, RecordRow, TenantRow, WakeRow,
 };
+use super::tenant::TenantReads;
 use super::{KeyReads, StoreResult, WorkspaceReads};
 use crate::model::Micros;
 use crate::model::effect::EffectStatus;
@@ -13,7 +13,7 @@ use crate::model::json::JsonText;
 use crate::model::session::{SessionDoc, SessionHead, SessionPin};
 
 /// Everything that can be read, in a transaction or on a reader's snapshot.
-pub trait Reads: ActionReads + KeyReads + WorkspaceReads {
+pub trait Reads: ActionReads + KeyReads + TenantReads + WorkspaceReads {
     /// The store's clock; it never goes back while the process lives.
     fn now(&self) -> Micros;
     /// The Tenant.
@@ -78,19 +78,4 @@ pub trait Reads: ActionReads + KeyReads + WorkspaceReads {
 
     /// Wakes that may be handed over: not parked, due at `now`, oldest first. `grace_ms`: age from which a wake that never failed is due.
     fn due_wakes(&mut self, grace_ms: i64, limit: usize) -> StoreResult<Vec<WakeRow>>;
-
-    /// A Tenant setting.
-    fn setting(&mut self, key: &str) -> StoreResult<Option<String>>;
-    /// Principal by SHA-256 of its key.
-    fn principal_by_hash(&mut self, hash: &str) -> StoreResult<Option<PrincipalRow>>;
-    /// Principals by id.
-    fn principals(&mut self) -> StoreResult<Vec<PrincipalRow>>;
-    /// A sealed credential.
-    fn credential(&mut self, vault: &str, id: &str) -> StoreResult<Option<CredentialRow>>;
-    /// Credentials of a vault by id.
-    fn credentials(&mut self, vault: &str) -> StoreResult<Vec<CredentialRow>>;
-    /// A stored answer.
-    fn idempotency(&mut self, key: &str) -> StoreResult<Option<IdempotencyRow>>;
-    /// Usage rows of an effect, by creation.
-    fn usage_of_effect(&mut self, effect: &str) -> StoreResult<Vec<UsageRow>>;
 }

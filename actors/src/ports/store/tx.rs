@@ -1,10 +1,8 @@
 //! What a transaction writes.
 
 use super::actions::ActionTx;
-use super::rows::{
-    AuditRow, CommandRow, CredentialRow, DefinitionRow, EffectRow, FoldSnapshotRow, IdempotencyRow,
-    PrincipalRow, UsageRow,
-};
+use super::rows::{CommandRow, DefinitionRow, EffectRow, FoldSnapshotRow};
+use super::tenant::TenantTx;
 use super::{KeyTx, Reads, StoreResult, WorkspaceTx};
 use crate::model::Micros;
 use crate::model::effect::EffectStatus;
@@ -17,7 +15,7 @@ use crate::model::session::{SessionDoc, SessionHead, SessionPin, SessionStatus};
 ///
 /// A write to a session or an effect that does not exist fails with [`StoreError::Missing`](super::StoreError::Missing). After any other error
 /// than `Missing` or `Conflict` the transaction is lost: whatever the closure answers, nothing of it is written.
-pub trait Tx: Reads + ActionTx + KeyTx + WorkspaceTx {
+pub trait Tx: Reads + ActionTx + KeyTx + WorkspaceTx + TenantTx {
     /// A fresh random UUID.
     fn uuid(&mut self) -> String;
 
@@ -97,31 +95,6 @@ pub trait Tx: Reads + ActionTx + KeyTx + WorkspaceTx {
     fn delete_wakes(&mut self, session: &SessionId) -> StoreResult<()>;
     /// A hand-over failed: one more attempt, due again in `retry_in_ms`, or parked.
     fn fail_wake(&mut self, id: &str, retry_in_ms: i64, park: bool) -> StoreResult<()>;
-
-    /// Writes a Tenant setting.
-    fn put_setting(&mut self, key: &str, value: &str) -> StoreResult<()>;
-    /// Deletes a Tenant setting.
-    fn delete_setting(&mut self, key: &str) -> StoreResult<()>;
-    /// Writes or replaces a principal.
-    ///
-    /// # Errors
-    /// [`StoreError::Conflict`](super::StoreError::Conflict) when another principal has this key.
-    fn put_principal(&mut self, row: &PrincipalRow) -> StoreResult<()>;
-    /// Deletes a principal; whether it was there.
-    fn delete_principal(&mut self, id: &str) -> StoreResult<bool>;
-    /// Writes or replaces a credential.
-    fn put_credential(&mut self, row: &CredentialRow) -> StoreResult<()>;
-    /// Deletes a credential; whether it was there.
-    fn delete_credential(&mut self, vault: &str, id: &str) -> StoreResult<bool>;
-    /// Keeps an answer.
-    ///
-    /// # Errors
-    /// [`StoreError::Conflict`](super::StoreError::Conflict) when there is one under this key.
-    fn put_idempotency(&mut self, key: &str, row: &IdempotencyRow) -> StoreResult<()>;
-    /// Appends to the audit.
-    fn put_audit(&mut self, row: &AuditRow) -> StoreResult<()>;
-    /// Appends to the usage ledger.
-    fn put_usage(&mut self, row: &UsageRow) -> StoreResult<()>;
 
     /// Deletes all sessions with everything of theirs (commands, effects, wakes, record, heads, fold snapshots) and moves the record to its next generation.
     fn reset_sessions(&mut self) -> StoreResult<()>;

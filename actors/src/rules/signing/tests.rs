@@ -1,3 +1,5 @@
+//! The states of signing keys and what moves them.
+
 use std::sync::Arc;
 
 use super::*;
