@@ -10,6 +10,7 @@ pub mod host;
 pub mod identity;
 pub mod limits;
 pub mod sample;
+pub mod sandbox;
 pub mod store;
 pub mod telemetry;
 pub mod vault;

@@ -26,6 +26,7 @@ use crate::harness_api::limits::LIMITS as HARNESS_API;
 use crate::host::serve::{REQUEST_GRACE_SECONDS, RETRY_FIRST, RETRY_LONGEST};
 use crate::identity::KNOWN_PUBLIC_KEYS;
 use crate::identity::tokens::TOKEN_BYTES;
+use crate::sandbox::limits as sandbox;
 use crate::store::HOT_SESSIONS;
 
 const HEAD: &str = "\
@@ -326,6 +327,83 @@ fn harness() -> Vec<Row> {
             "harness/workspaces",
             "a further one is answered `unavailable`",
             "fixed",
+        ),
+        row(
+            "each stream of a command in a sandbox",
+            format!("{} characters", sandbox::STREAM_CHARS),
+            "sandbox/streams",
+            "its middle is left out; the command runs on",
+            "fixed",
+        ),
+        row(
+            "what `read`, `grep` or `glob` answer in all",
+            format!("{} characters", sandbox::ANSWER_CHARS),
+            "sandbox/files",
+            "the answer says where to go on",
+            "fixed",
+        ),
+        row(
+            "a command in a sandbox",
+            format!("{} s, at most {} s", sandbox::COMMAND_SECONDS, sandbox::COMMAND_SECONDS_MOST),
+            "sandbox/run",
+            "it is killed with all that it has started: exit code 124",
+            "the call's `timeout`",
+        ),
+        row(
+            "every other tool",
+            format!("{} s", sandbox::HELPER_SECONDS),
+            "sandbox/search",
+            "what was found is answered, with a line that says so",
+            "fixed",
+        ),
+        row(
+            "a file that `edit` changes",
+            format!("{} MiB", sandbox::EDIT_BYTES / (1024 * 1024)),
+            "sandbox/files",
+            "the edit fails",
+            "fixed",
+        ),
+        row(
+            "files that `glob` looks at, and shows",
+            format!("{}, {}", sandbox::GLOB_LOOKS, sandbox::GLOB_FILES),
+            "sandbox/search",
+            "the answer says so",
+            "fixed",
+        ),
+        row(
+            "processes and threads in a sandbox",
+            sandbox::PROCESSES.to_string(),
+            "sandbox/helper",
+            "a further one is refused to the command",
+            "fixed",
+        ),
+        row(
+            "memory of one process in a sandbox",
+            format!("{} GiB", sandbox::MEMORY_BYTES >> 30),
+            "sandbox/helper",
+            "an allocation fails",
+            "the sandbox's `resources`",
+        ),
+        row(
+            "one file in a sandbox",
+            format!("{} GiB", sandbox::DISK_BYTES >> 30),
+            "sandbox/helper",
+            "a write fails",
+            "fixed",
+        ),
+        row(
+            "CPUs of a sandbox",
+            sandbox::CPUS.to_string(),
+            "sandbox/helper",
+            "its processes share them",
+            "the sandbox's `resources`",
+        ),
+        row(
+            "a workspace without use",
+            format!("{} min", sandbox::IDLE_MS / 60_000),
+            "sandbox/manager",
+            "it stops; its files stay",
+            "the sandbox's `idle`",
         ),
         row("an output larger than a frame", "64 MiB", "harness/run", "the turn fails and says so", "fixed"),
         row(

@@ -3,5 +3,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    nylorun::cli::main()
+    // A helper of a sandbox is this program again: before anything else, since it must be one thread.
+    nylorun::sandbox::helper::main().unwrap_or_else(nylorun::cli::main)
 }

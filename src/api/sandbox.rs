@@ -2,36 +2,63 @@
 
 use actix_web::http::StatusCode;
 use nylorun_actors::model::ids::SessionId;
-use nylorun_actors::model::json::Json;
+use nylorun_actors::model::json::{Json, JsonMap};
+use nylorun_actors::model::shape::OBJECT;
 use nylorun_actors::model::workspace::Tool;
-use nylorun_actors::ports::WorkspaceError;
+use nylorun_actors::ports::{WorkspaceError, WorkspaceOf};
 use nylorun_actors::rules::Refusal;
+use nylorun_actors::tenant::Tenant;
 
+use super::actions;
 use super::answer::{self, Answer};
 use super::call::Call;
 use super::client_gone::ClientGone;
 use super::rejection::{Code, Rejection, unavailable};
 
-/// The checks in their order: session, its turn, tool, body, sandbox. A tool that fails is a 200, too.
-pub(super) async fn tool(call: Call) -> Answer {
+/// `POST /v1/sessions/{id}/sandbox/{tool}`. The checks in their order: session, its turn, tool, body, sandbox. A tool that
+/// fails is a 200, too.
+pub(super) async fn of_session(call: Call) -> Answer {
     let id = SessionId::from(call.param(0));
     let session = call.tenant().session_workspace(&id).await?;
     if let Some(turn) = session.active_turn {
         let message = "The session has an active turn, which has the sandbox".to_owned();
         return Err(Refusal::Conflict { message, active_turn: Some(turn), details: None }.into());
     }
-    let Some(tool) = Tool::from_name(call.param(1)) else {
-        let names = Tool::ALL.map(Tool::as_str).join(", ");
-        return Err(Rejection::bad(format!("No such sandbox tool; there are {names}")));
-    };
+    let tool = tool(call.param(1))?;
     let client = ClientGone::of(&call.request);
-    let (head, mut input) = call.object_or_nothing().await?;
+    let (head, input) = call.object_or_nothing().await?;
+    run(head.tenant(), session.workspace, tool, input, client).await
+}
+
+/// `POST /v1/actions/{id}/sandbox/{tool}`, by the delivery of the Action: body, delivery, tool, sandbox.
+pub(super) async fn of_action(call: Call) -> Answer {
+    let client = ClientGone::of(&call.request);
+    let (head, input) = call.object(&OBJECT).await?;
+    let claim = actions::claim(&head.caller, head.param(0))?;
+    let workspace = head.tenant().action_workspace(claim).await?;
+    run(head.tenant(), workspace, tool(head.param(1))?, input, client).await
+}
+
+fn tool(name: &str) -> Result<Tool, Rejection> {
+    Tool::from_name(name).ok_or_else(|| {
+        let names = Tool::ALL.map(Tool::as_str).join(", ");
+        Rejection::bad(format!("No such sandbox tool; there are {names}"))
+    })
+}
+
+async fn run(
+    tenant: &Tenant,
+    workspace: Option<WorkspaceOf>,
+    tool: Tool,
+    mut input: JsonMap,
+    client: ClientGone,
+) -> Answer {
     input.shift_remove("requestId");
-    let Some(workspace) = session.workspace else {
+    let Some(workspace) = workspace else {
         let message = "The session has no sandbox";
         return Err(Rejection::new(StatusCode::NOT_FOUND, Code::RequestRejected, message));
     };
-    let running = head.tenant().workspaces().call(workspace, tool, Json::Object(input));
+    let running = tenant.workspaces().call(workspace, tool, Json::Object(input));
     tokio::select! {
         outcome = running => Ok(answer::json(&outcome?)),
         // Dropping the call stops what runs for it. Nobody reads this answer.

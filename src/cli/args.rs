@@ -159,6 +159,12 @@ pub struct Harness {
     /// Runs at once [NYLORUN_HARNESS_MAX_RUNS, default: 256]
     #[arg(long, value_name = "N")]
     pub max_runs: Option<String>,
+    /// Folder of the workspaces it serves; without one it serves none [NYLORUN_HARNESS_ROOT, default: /harness]
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+    /// What keeps commands apart: auto, namespaces, process [NYLORUN_SANDBOX_BACKEND, default: auto]
+    #[arg(long, value_name = "BACKEND")]
+    pub sandbox: Option<String>,
     /// Port of GET /health on 127.0.0.1; 0 picks a free one [NYLORUN_HARNESS_HEALTH_PORT, default: 4300]
     #[arg(long, value_name = "PORT")]
     pub health_port: Option<String>,
@@ -182,6 +188,8 @@ impl Harness {
             text("url", url),
             self.token_file.as_ref().map(|path| ("token-file", path.display().to_string())),
             text("max-runs", self.max_runs.as_ref()),
+            self.root.as_ref().map(|path| ("root", path.display().to_string())),
+            text("sandbox", self.sandbox.as_ref()),
             text("health-port", self.health_port.as_ref()),
             text("log", self.log.as_ref()),
             text("log-filter", self.log_filter.as_ref()),

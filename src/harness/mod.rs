@@ -36,10 +36,12 @@ use self::health::{Connected, Health};
 use self::lease::Harness;
 use self::settings::{HarnessSettings, Token};
 use self::socket::{ConnectError, LASTED, connect, pause, pump};
+use self::workspaces::WorkspaceHost;
 use crate::cli::fault::{Fault, exit};
 use crate::cli::out::Out;
 use crate::engine::run::{AgentEngine, EngineConfig};
 use crate::host::serve::Signals;
+use crate::sandbox::host::SandboxHost;
 use crate::telemetry::{self, LogFormat};
 
 /// Runs a harness until it is told to stop.
@@ -60,9 +62,25 @@ pub fn harness(settings: HarnessSettings, out: &Out) -> Result<u8, Fault> {
     let health = Health::bind(settings.health_port)?;
     let out = *out;
     actix::System::new().block_on(async move {
-        let harness = Harness::new(Arc::new(engine), settings.max_runs);
+        let host = workspace_host(&settings).await?;
+        let harness = Harness::with_workspaces(Arc::new(engine), settings.max_runs, host);
         serve(harness, settings, health, out).await
     })
+}
+
+/// The workspaces that this harness serves: none without a folder for them, or where nothing keeps commands apart.
+async fn workspace_host(settings: &HarnessSettings) -> Result<Option<Arc<dyn WorkspaceHost>>, Fault> {
+    let Some(root) = &settings.root else { return Ok(None) };
+    let host = SandboxHost::new(root.join("sandboxes"), settings.sandbox).await;
+    let host = host.map_err(|why| Fault::new(exit::FAILED, "runtime", why))?;
+    let selection = host.selection();
+    match selection.backend {
+        Some(backend) => {
+            tracing::info!(root = %root.display(), backend = backend.name(), "workspaces are served")
+        }
+        None => tracing::warn!(reason = selection.report.reason, "no workspaces are served"),
+    }
+    Ok(Some(Arc::new(host)))
 }
 
 async fn serve(harness: Harness, settings: HarnessSettings, health: Health, out: Out) -> Result<u8, Fault> {

@@ -11,6 +11,7 @@ use secrecy::SecretString;
 
 use crate::cli::fault::{Fault, exit};
 use crate::host::settings::{Effective, Origin, Setting, SettingsError, file_text};
+use crate::sandbox::backend::Preference;
 use crate::telemetry::{LogFormat, check_filter};
 
 /// Path of the Harness API, added to a URL that has none.
@@ -21,6 +22,9 @@ pub(crate) const MAX_RUNS: usize = 256;
 
 /// Most runs at once: with more, their requests would wait for each other at core's bound of requests in flight.
 pub(crate) const MOST_RUNS: usize = 4096;
+
+/// Where workspaces are unless it is said: a folder of the image.
+const ROOT: &str = "/harness";
 
 const HEALTH_PORT: u16 = 4300;
 
@@ -56,6 +60,20 @@ pub const SETTINGS: &[Setting] = &[
         flag: true,
         default: "256",
         what: "Runs at once",
+    },
+    Setting {
+        key: "root",
+        env: &["NYLORUN_HARNESS_ROOT"],
+        flag: true,
+        default: "/harness, where it is there",
+        what: "Folder of the workspaces it serves; without one it serves none",
+    },
+    Setting {
+        key: "sandbox",
+        env: &["NYLORUN_SANDBOX_BACKEND"],
+        flag: true,
+        default: "auto",
+        what: "What keeps commands apart: auto, namespaces, process",
     },
     Setting {
         key: "health-port",
@@ -122,6 +140,10 @@ pub struct HarnessSettings {
     pub token: Token,
     /// Runs at once.
     pub max_runs: usize,
+    /// Folder of workspaces; none: it serves none.
+    pub root: Option<PathBuf>,
+    /// What keeps commands apart.
+    pub sandbox: Preference,
     /// Port of `GET /health`.
     pub health_port: u16,
     /// `None`: text on a terminal, else JSON.
@@ -250,12 +272,16 @@ impl Values {
             .read()
             .map_err(|why| SettingsError::Malformed { place: "the harness token".to_owned(), why })?;
         let max_runs = self.get("max-runs", |text| number(text, 1, MOST_RUNS as u64))?;
+        let root = self.get("root", absolute)?;
+        let sandbox = self.get("sandbox", Preference::from_name)?.unwrap_or_default();
         let health_port = self.get("health-port", |text| number(text, 0, u64::from(u16::MAX)))?;
         let log_filter = self.get("log-filter", |text| {
             check_filter(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
         })?;
         Ok(HarnessSettings {
             max_runs: max_runs.and_then(|n| usize::try_from(n).ok()).unwrap_or(MAX_RUNS),
+            root: root.or_else(|| Some(PathBuf::from(ROOT)).filter(|root| root.is_dir())),
+            sandbox,
             health_port: health_port.and_then(|n| u16::try_from(n).ok()).unwrap_or(HEALTH_PORT),
             log: self.get("log", str::parse)?,
             log_filter: log_filter.unwrap_or_else(|| "info,actix_server=warn".to_owned()),
@@ -279,6 +305,11 @@ impl Values {
         };
         SETTINGS.iter().map(row).collect()
     }
+}
+
+fn absolute(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.is_absolute() { Ok(path) } else { Err(format!("`{text}` is no absolute path")) }
 }
 
 /// The listener's URL; one without a path gets the API's.

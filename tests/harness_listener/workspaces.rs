@@ -479,3 +479,57 @@ async fn hello_tells_the_tenants_preference() {
     assert_eq!(peer.call("hello", hello).await.unwrap()["sandbox"], json!({"backend": "virtual"}));
     assert_ne!(TOKEN, KEY);
 }
+
+/// The real `nylorun harness`: killed when dropped.
+struct Harness(std::process::Child);
+
+impl Drop for Harness {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[actix_web::test]
+async fn a_harness_of_its_own_runs_the_tools_in_its_folder_and_its_claims_are_recorded() {
+    let world = World::start().await;
+    let at = http(&world).await;
+    let session = sandboxed(&world, "s-1").await;
+    let dir = tempfile::tempdir().unwrap();
+    let _harness = Harness(
+        std::process::Command::new(env!("CARGO_BIN_EXE_nylorun"))
+            .args(["harness", "--health-port", "0", "--url", &format!("ws://{}", world.address)])
+            .args(["--sandbox", "namespaces", "--root"])
+            .arg(dir.path())
+            .env("NYLORUN_HARNESS_TOKEN", TOKEN)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let until = tokio::time::Instant::now() + PATIENCE;
+    while !world.tenant.figures().await.unwrap().harness_workspace {
+        assert!(tokio::time::Instant::now() < until, "it declares workspaces");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let write = post(at, "s-1", "write", &json!({"path": "a", "content": "hi"})).await.unwrap();
+    assert_eq!(write, (200, r#"{"kind":"completed","output":{"path":"/workspace/a","bytes":2}}"#.to_owned()));
+    let (status, ran) = post(at, "s-1", "bash", &json!({"command": "cat a; pwd; id -u"})).await.unwrap();
+    let output = &parse(ran.as_bytes()).unwrap()["output"];
+    assert_eq!((status, &output["stdout"]), (200, &json!("hi/workspace\n1000\n")), "{ran}");
+    let types = world.types(&session).await;
+    assert_eq!(types, ["sandbox.state", "sandbox.state", "sandbox.exec", "sandbox.exec"]);
+    let key = session_key(world.tenant.id(), &session);
+    assert_eq!(
+        std::fs::read_to_string(dir.path().join("sandboxes").join(&key).join("workspace/a")).unwrap(),
+        "hi"
+    );
+    assert_eq!(world.tenant.workspaces().report().await.backend.as_deref(), Some("virtual"));
+    // A sweep keeps the workspace of a session that is there; the record says what it is.
+    sweep(world.tenant.tree(), &Missing::default()).await.unwrap();
+    let row = world.tenant.store().read(move |r| r.workspace(&key)).await.unwrap().unwrap();
+    assert_eq!(row.state.as_str(), "running");
+    let files = FilesOf { dir: "/workspace".into(), max_entries: 10 };
+    let listed = world.tenant.workspaces().list(of(&session), files).await.unwrap();
+    assert!(matches!(listed, ListAnswer::Listed { listing, .. } if listing.entries.len() == 1));
+}

@@ -18,16 +18,16 @@ async fn put(api: &Api, endpoints: Json) -> Answer {
     api.app("PUT", ENDPOINTS).json(&json!({ "endpoints": endpoints })).send().await
 }
 
-async fn register(api: &Api) {
+pub async fn register(api: &Api) {
     put(api, json!([endpoint("assistant")])).await.ok("PUT", ENDPOINTS);
 }
 
-fn background() -> FakeEndpoints {
+pub fn background() -> FakeEndpoints {
     FakeEndpoints::new(|seen| (0, if seen.action.is_some() { status(202, &json!({})) } else { pong(seen) }))
 }
 
 /// Waits for the deliveries that have reached the endpoints.
-async fn seen(endpoints: &FakeEndpoints, count: usize) -> Vec<Seen> {
+pub async fn seen(endpoints: &FakeEndpoints, count: usize) -> Vec<Seen> {
     for _ in 0..500 {
         let seen = endpoints.seen();
         if seen.len() >= count {
@@ -38,7 +38,7 @@ async fn seen(endpoints: &FakeEndpoints, count: usize) -> Vec<Seen> {
     panic!("{count} deliveries never came");
 }
 
-async fn token(api: &Api, action: &str, agent: &str, generation: i64) -> String {
+pub async fn token(api: &Api, action: &str, agent: &str, generation: i64) -> String {
     let grant = Grant {
         audience: "http://endpoint.test/a",
         action: Some(action),
@@ -50,7 +50,7 @@ async fn token(api: &Api, action: &str, agent: &str, generation: i64) -> String 
     api.signing().mint_delivery(grant).await.unwrap()
 }
 
-fn path(action: &str, what: &str) -> String {
+pub fn path(action: &str, what: &str) -> String {
     format!("/v1/actions/{}/{what}", action.replace(':', "%3A"))
 }
 

@@ -10,6 +10,7 @@ use nylorun_actors::testing::FakeWorkspaces;
 use nylorun_actors::testing::engine::Step;
 use serde_json::json;
 
+use super::actions::{background, path, register, seen, token};
 use super::support::{Api, message};
 
 const ROUTE: &str = "/v1/sessions/{sessionId}/sandbox/{tool}";
@@ -24,6 +25,10 @@ async fn start(steps: Vec<Step>) -> (Api, Arc<FakeWorkspaces>) {
 /// Opens a session with a sandbox.
 async fn sandboxed(api: &Api, id: &'static str) {
     api.session(id, "ada").await;
+    pin(api, id).await;
+}
+
+async fn pin(api: &Api, id: &'static str) {
     let store = api.store.handle();
     let put = store.tx(move |tx| -> StoreResult<()> {
         let mut pin = tx.session_pin(&id.into())?.unwrap();
@@ -109,4 +114,52 @@ async fn a_client_that_leaves_stops_what_runs_for_it() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     panic!("the command still runs");
+}
+
+#[actix_web::test]
+async fn a_delivery_uses_the_sandbox_of_its_session_and_of_no_other() {
+    let endpoints = background();
+    let api = Api::charging_serving(endpoints.clone()).await;
+    register(&api).await;
+    // Opened before its turn, so that it has its sandbox when the Action is delivered.
+    let body = json!({"requestId": "r", "agentId": "assistant", "ownerUserId": "ada"});
+    assert_eq!(api.app("PUT", "/v1/sessions/boxed").json(&body).send().await.status, 200);
+    pin(&api, "boxed").await;
+    api.charge("boxed").await;
+    let delivery = seen(&endpoints, 1).await.remove(0);
+    let action = delivery.action.clone().unwrap();
+    let bearer = token(&api, &action, "assistant", 1).await;
+    let post = |action: &str, tool: &str| {
+        let path = format!("{}/{tool}", path(action, "sandbox"));
+        api.request("POST", &path).bearer(&bearer)
+    };
+    let write =
+        post(&action, "write").json(&json!({"requestId": "r", "path": "a", "content": "hi"})).send().await;
+    assert_eq!(write.ok("POST", "/v1/actions/{actionId}/sandbox/{tool}")["output"]["bytes"], 2);
+    // What it did belongs to the turn.
+    let items = api.app("GET", "/v1/sessions/boxed/items").send().await.json();
+    let exec = items["items"].as_array().unwrap().iter().find(|item| item["type"] == "sandbox.exec").unwrap();
+    assert_eq!(exec["turnId"].as_str().unwrap(), action.split(':').next().unwrap());
+    let rejected = |status: u16| (status, "request_rejected".to_owned());
+    // The body comes before the Action, the Action before the tool.
+    for body in ["", "[", "[]", "null"] {
+        assert_eq!(post("nothing", "other").text(body).send().await.refusal(), rejected(400), "{body:?}");
+    }
+    assert_eq!(post("nothing", "other").text("{}").send().await.refusal(), rejected(404));
+    let stale = token(&api, &action, "assistant", 2).await;
+    let path_of = format!("{}/other", path(&action, "sandbox"));
+    let late = api.request("POST", &path_of).bearer(&stale).text("{}").send().await;
+    assert_eq!(late.refusal(), rejected(409), "another generation");
+    assert_eq!(post(&action, "other").text("{}").send().await.refusal(), rejected(400));
+    let other = token(&api, "t:0:tool:x", "assistant", 1).await;
+    let path_of = format!("{}/bash", path(&action, "sandbox"));
+    assert_eq!(api.request("POST", &path_of).bearer(&other).text("{}").send().await.status, 403);
+    assert_eq!(api.app("POST", &path_of).text("{}").send().await.status, 403, "no caller but the delivery");
+    // A session without a sandbox.
+    api.charge("plain").await;
+    let plain = seen(&endpoints, 2).await.remove(1).action.unwrap();
+    let bearer = token(&api, &plain, "assistant", 1).await;
+    let path_of = format!("{}/bash", path(&plain, "sandbox"));
+    let none = api.request("POST", &path_of).bearer(&bearer).text("{}").send().await;
+    assert_eq!(none.refusal(), rejected(404));
 }

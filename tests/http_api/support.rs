@@ -61,10 +61,23 @@ impl Api {
     /// With an agent `assistant` whose every turn calls the Action tool `charge`, and endpoints that answer as planned.
     pub async fn charging(endpoints: FakeEndpoints) -> Self {
         let api = Self::opening(false);
-        api.open_with(vec![Step::Charge], Some(Arc::new(endpoints)), None).await;
+        api.charge_with(endpoints, None).await;
+        api
+    }
+
+    /// The same, with workspaces.
+    pub async fn charging_serving(endpoints: FakeEndpoints) -> Self {
+        let api = Self::opening(false);
+        let workspaces = FakeWorkspaces::of(api.tenant_id().await.as_str().into());
+        api.charge_with(endpoints, Some(workspaces)).await;
+        api
+    }
+
+    async fn charge_with(&self, endpoints: FakeEndpoints, workspaces: Option<Arc<FakeWorkspaces>>) {
+        let api = self;
+        api.open_with(vec![Step::Charge], Some(Arc::new(endpoints)), workspaces).await;
         let put = api.app("PUT", "/v1/agents/assistant").json(&agent_body("assistant")).send().await;
         assert_eq!(put.status, 200, "{}", put.text);
-        api
     }
 
     /// Starts a turn of `assistant` in a session of its own.

@@ -9,11 +9,12 @@ use crate::messages::supervisor::StartEndpoint;
 use crate::model::ids::{AgentId, SessionId};
 use crate::model::json::Json;
 use crate::model::{Micros, action};
-use crate::ports::store::{Page, StoreError};
+use crate::ports::WorkspaceOf;
+use crate::ports::store::{Page, Reads, StoreError};
 use crate::rules::actions::{self, DeliveryClaim};
 use crate::rules::endpoints::{self, Registration};
 use crate::rules::reconcile::{self, Asked, Resolve};
-use crate::rules::{Refusal, verdict};
+use crate::rules::{Refusal, verdict, workspaces};
 
 /// How often an endpoint's actor is asked for before its caller is told to come back.
 const FIND_ATTEMPTS: usize = 50;
@@ -96,6 +97,18 @@ impl Tenant {
         let lease_ms = self.tree.config.action_lease_ms;
         let (deadline_at, url) = self.store().tx(move |tx| actions::heartbeat(tx, &claim, lease_ms)).await?;
         Ok(Heartbeat { deadline_at, url })
+    }
+
+    /// The workspace of a live delivery's session, for its tool route; `None` when the session has no sandbox.
+    ///
+    /// # Errors
+    /// As [`actions::live`].
+    pub async fn action_workspace(&self, claim: DeliveryClaim) -> Result<Option<WorkspaceOf>, Refusal> {
+        let found = self.store().read(move |reads: &mut dyn Reads| -> Result<_, Refusal> {
+            let (row, _) = actions::live(reads, &claim)?;
+            Ok(workspaces::of_session(reads, &row.session_id)?.and_then(|session| session.workspace))
+        });
+        found.await
     }
 
     /// A background delivery's outcome; answers the receipt `{status, turnId, cursor}`.

@@ -1,0 +1,284 @@
+//! `read`, `write`, `edit`, and what artifacts are read with: over plain paths, inside the sandbox (spec: sandbox,
+//! sections 13 and 14). A page of a large file is read without the rest of it; a file is replaced by renaming.
+
+use std::fs::{self, File};
+use std::io::{BufReader, ErrorKind, Read as _, Write as _};
+use std::path::{Component, Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use nylorun_actors::model::workspace::{BytesAnswer, FileEntry, ListAnswer, Listing, ToolOutcome};
+use serde_json::json;
+
+use super::limits::{ANSWER_CHARS, EDIT_BYTES, LINE_CHARS};
+
+/// Where tools work, and what `/workspace` means there.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The workspace's directory.
+    pub root: PathBuf,
+}
+
+/// What a workspace is called in every sandbox.
+pub const WORKSPACE: &str = "/workspace";
+
+impl Place {
+    /// The path that a tool means: relative to the workspace, without `.` and `..`.
+    #[must_use]
+    pub fn resolve(&self, path: &str) -> PathBuf {
+        let path = Path::new(path);
+        let inside = path.strip_prefix(WORKSPACE).ok();
+        let joined = match inside {
+            Some(rest) => self.root.join(rest),
+            None if path.is_absolute() => path.to_owned(),
+            None => self.root.join(path),
+        };
+        let mut plain = PathBuf::from("/");
+        for part in joined.components() {
+            match part {
+                Component::ParentDir => drop(plain.pop()),
+                Component::Normal(name) => plain.push(name),
+                Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+            }
+        }
+        plain
+    }
+
+    /// A path as its reader knows it.
+    #[must_use]
+    pub fn shown(&self, path: &Path) -> String {
+        match path.strip_prefix(&self.root) {
+            Ok(rest) if rest.as_os_str().is_empty() => WORKSPACE.to_owned(),
+            Ok(rest) => format!("{WORKSPACE}/{}", rest.display()),
+            Err(_) => path.display().to_string(),
+        }
+    }
+}
+
+fn failed(code: &str, message: String) -> ToolOutcome {
+    ToolOutcome::failed(code, message)
+}
+
+/// What a path that cannot be opened comes to.
+fn unreadable(shown: &str, error: &std::io::Error) -> ToolOutcome {
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            failed("sandbox.not_found", format!("There is no file {shown}."))
+        }
+        _ => failed("sandbox.error", format!("{shown} cannot be read: {error}.")),
+    }
+}
+
+/// Opens a regular file: a pipe or a device could be read for ever.
+fn open(path: &Path, shown: &str) -> Result<File, ToolOutcome> {
+    let meta = fs::metadata(path).map_err(|error| unreadable(shown, &error))?;
+    if !meta.is_file() {
+        let kind = if meta.is_dir() { "a directory" } else { "no regular file" };
+        return Err(failed("sandbox.error", format!("{shown} is {kind}.")));
+    }
+    File::open(path).map_err(|error| unreadable(shown, &error))
+}
+
+/// A line, clipped where it is too long.
+pub(super) fn clip(line: &str) -> String {
+    match line.char_indices().nth(LINE_CHARS) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line.to_owned(),
+    }
+}
+
+/// Reads a line, of which no more is kept than is shown. `None` at the end.
+fn next_line(reader: &mut impl std::io::BufRead) -> std::io::Result<Option<String>> {
+    let mut line = Vec::new();
+    let mut any = false;
+    loop {
+        let buffer = reader.fill_buf()?;
+        if buffer.is_empty() {
+            break;
+        }
+        any = true;
+        let end = buffer.iter().position(|byte| *byte == b'\n');
+        let piece = &buffer[..end.unwrap_or(buffer.len())];
+        let room = (LINE_CHARS + 1) * 4 - line.len().min((LINE_CHARS + 1) * 4);
+        line.extend_from_slice(&piece[..piece.len().min(room)]);
+        let used = piece.len() + usize::from(end.is_some());
+        reader.consume(used);
+        if end.is_some() {
+            break;
+        }
+    }
+    Ok(any.then(|| clip(String::from_utf8_lossy(&line).trim_end_matches('\r'))))
+}
+
+/// `read`: a page of numbered lines.
+pub fn read(place: &Place, path: &str, offset: u64, limit: u64) -> ToolOutcome {
+    let path = place.resolve(path);
+    let shown = place.shown(&path);
+    let page = open(&path, &shown).and_then(|file| {
+        page(BufReader::with_capacity(64 * 1024, file), offset, limit).map_err(|e| unreadable(&shown, &e))
+    });
+    match page {
+        Err(outcome) => outcome,
+        Ok(Page { total: 0, .. }) => {
+            ToolOutcome::Completed { output: json!(format!("The file {shown} is empty.")) }
+        }
+        Ok(page) => ToolOutcome::Completed { output: json!(page.text(offset)) },
+    }
+}
+
+struct Page {
+    lines: Vec<String>,
+    /// Lines of the file.
+    total: u64,
+}
+
+impl Page {
+    fn text(&self, offset: u64) -> String {
+        let last = offset + self.lines.len() as u64 - u64::from(!self.lines.is_empty());
+        let width = last.to_string().len();
+        let numbered = self.lines.iter().zip(offset..);
+        let mut text: Vec<String> = numbered.map(|(line, n)| format!("{n:>width$}\t{line}")).collect();
+        let left = self.total.saturating_sub(last);
+        if !self.lines.is_empty() && left > 0 {
+            text.push(format!("… {left} more lines; go on with offset {}", last + 1));
+        }
+        text.join("\n")
+    }
+}
+
+fn page(mut reader: impl std::io::BufRead, offset: u64, limit: u64) -> std::io::Result<Page> {
+    let (mut lines, mut total, mut chars) = (Vec::new(), 0, 0);
+    let mut full = false;
+    while let Some(line) = next_line(&mut reader)? {
+        total += 1;
+        full |= lines.len() as u64 >= limit || chars >= ANSWER_CHARS;
+        if total >= offset && !full {
+            chars += line.chars().count() + 8;
+            lines.push(line);
+        }
+    }
+    Ok(Page { lines, total })
+}
+
+/// `write`: a whole file, its directories with it.
+pub fn write(place: &Place, path: &str, content: &str) -> ToolOutcome {
+    let path = place.resolve(path);
+    let shown = place.shown(&path);
+    match replace(&path, content.as_bytes()) {
+        Ok(()) => ToolOutcome::Completed { output: json!({"path": shown, "bytes": content.len()}) },
+        Err(error) => failed("sandbox.write_failed", format!("{shown} cannot be written: {error}.")),
+    }
+}
+
+/// Replaces a file in one step, so that a command that runs beside never sees half of it. A link stays a link.
+fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(parent)?;
+    let before = fs::metadata(&path).ok();
+    if before.as_ref().is_some_and(|meta| !meta.is_file()) {
+        return Err(std::io::Error::other("it is no regular file"));
+    }
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let temp =
+        parent.join(format!(".{}.{}.tmp", name.chars().take(100).collect::<String>(), std::process::id()));
+    let written = (|| {
+        let mut file = File::options().write(true).create_new(true).open(&temp)?;
+        file.write_all(bytes)?;
+        if let Some(before) = &before {
+            file.set_permissions(before.permissions())?;
+        }
+        fs::rename(&temp, &path)
+    })();
+    if written.is_err() {
+        // Nothing of it is left behind.
+        let _ = fs::remove_file(&temp);
+    }
+    written
+}
+
+/// `edit`: literal text for other text.
+pub fn edit(place: &Place, path: &str, old: &str, new: &str, all: bool) -> ToolOutcome {
+    let path = place.resolve(path);
+    let shown = place.shown(&path);
+    let mut text = String::new();
+    let read = open(&path, &shown).and_then(|file| {
+        if file.metadata().is_ok_and(|meta| meta.len() > EDIT_BYTES) {
+            return Err(failed("sandbox.error", format!("{shown} is too large to be edited.")));
+        }
+        file.take(EDIT_BYTES).read_to_string(&mut text).map_err(|error| match error.kind() {
+            ErrorKind::InvalidData => failed("sandbox.error", format!("{shown} is no UTF-8 text.")),
+            _ => unreadable(&shown, &error),
+        })
+    });
+    if let Err(outcome) = read {
+        return outcome;
+    }
+    if old == new {
+        return failed("sandbox.edit_noop", "old_string and new_string are the same.".into());
+    }
+    let count = text.matches(old).count();
+    if count == 0 {
+        return failed("sandbox.edit_no_match", format!("old_string does not occur in {shown}."));
+    }
+    if count > 1 && !all {
+        let message = format!(
+            "old_string occurs {count} times in {shown}: say more of the text around it, or set replace_all."
+        );
+        return failed("sandbox.edit_not_unique", message);
+    }
+    match replace(&path, text.replace(old, new).as_bytes()) {
+        Ok(()) => ToolOutcome::Completed { output: json!({"path": shown, "replacements": count}) },
+        Err(error) => failed("sandbox.write_failed", format!("{shown} cannot be written: {error}.")),
+    }
+}
+
+/// The regular files below a directory, sorted, links left out.
+pub fn list(place: &Place, dir: &str, most: u64) -> ListAnswer {
+    let root = place.resolve(dir);
+    let path = dir.to_owned();
+    if !fs::symlink_metadata(&root).is_ok_and(|meta| meta.is_dir()) {
+        return ListAnswer::Missing { path };
+    }
+    let mut listing = Listing::default();
+    let walk = ignore::WalkBuilder::new(&root)
+        .standard_filters(false)
+        .follow_links(false)
+        .sort_by_file_name(Ord::cmp)
+        .build();
+    for entry in walk.flatten().filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file())) {
+        if listing.entries.len() as u64 >= most {
+            listing.truncated = true;
+            break;
+        }
+        let (Ok(relative), Ok(meta)) = (entry.path().strip_prefix(&root), entry.metadata()) else { continue };
+        listing.entries.push(FileEntry { path: relative.display().to_string(), size: meta.len() });
+    }
+    ListAnswer::Listed { path, listing }
+}
+
+/// A file's bytes, unless it has more than `most`.
+pub fn bytes(place: &Place, path: &str, most: u64) -> BytesAnswer {
+    let full = place.resolve(path);
+    let path = path.to_owned();
+    let refused = |code: &str, message: String| BytesAnswer::Failed { code: code.to_owned(), message };
+    let file = match open(&full, &path) {
+        Ok(file) => file,
+        Err(ToolOutcome::Failed { code, message }) if code != "sandbox.not_found" => {
+            return refused(&code, message);
+        }
+        Err(_) => return BytesAnswer::Missing { path },
+    };
+    let mut bytes = Vec::new();
+    // One byte more than allowed tells a file that has grown since.
+    match file.take(most.saturating_add(1)).read_to_end(&mut bytes) {
+        Ok(size) if size as u64 > most => {
+            refused("artifact.too_large", format!("{path} has more than {most} bytes."))
+        }
+        Ok(_) => BytesAnswer::Read { path, base64: STANDARD.encode(bytes) },
+        Err(error) => refused("sandbox.error", format!("{path} cannot be read: {error}.")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

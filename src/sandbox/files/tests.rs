@@ -1,0 +1,167 @@
+use std::os::unix::fs::symlink;
+
+use nylorun_actors::model::Json;
+use tempfile::TempDir;
+
+use super::*;
+
+fn place() -> (TempDir, Place) {
+    let dir = tempfile::tempdir().unwrap();
+    let place = Place { root: dir.path().to_owned() };
+    (dir, place)
+}
+
+fn output(outcome: ToolOutcome) -> Json {
+    match outcome {
+        ToolOutcome::Completed { output } => output,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn text(outcome: ToolOutcome) -> String {
+    output(outcome).as_str().unwrap().to_owned()
+}
+
+fn code(outcome: ToolOutcome) -> String {
+    match outcome {
+        ToolOutcome::Failed { code, .. } => code,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn paths_are_the_workspaces_and_dots_collapse() {
+    let place = Place { root: "/home/x/ws".into() };
+    for (said, path, shown) in [
+        ("a", "/home/x/ws/a", "/workspace/a"),
+        ("./a/../b/.", "/home/x/ws/b", "/workspace/b"),
+        ("/workspace", "/home/x/ws", "/workspace"),
+        ("/workspace/a/b", "/home/x/ws/a/b", "/workspace/a/b"),
+        ("/workspacex/a", "/workspacex/a", "/workspacex/a"),
+        ("../../..", "/", "/"),
+        ("../../../../../etc/passwd", "/etc/passwd", "/etc/passwd"),
+    ] {
+        let resolved = place.resolve(said);
+        assert_eq!((resolved.as_path(), place.shown(&resolved).as_str()), (Path::new(path), shown), "{said}");
+    }
+}
+
+#[test]
+fn a_page_is_numbered_and_tells_what_is_left() {
+    let (_dir, place) = place();
+    let ten: String = (1..=10).map(|n| format!("line {n}\n")).collect();
+    assert_eq!(output(write(&place, "d/ten", &ten)), json!({"path": "/workspace/d/ten", "bytes": 71}));
+    assert_eq!(
+        text(read(&place, "d/ten", 1, 3)),
+        "1\tline 1\n2\tline 2\n3\tline 3\n… 7 more lines; go on with offset 4"
+    );
+    assert_eq!(text(read(&place, "/workspace/d/ten", 9, 5)), " 9\tline 9\n10\tline 10");
+    assert_eq!(text(read(&place, "d/ten", 11, 5)), "");
+    write(&place, "empty", "");
+    assert!(text(read(&place, "empty", 1, 5)).contains("/workspace/empty"));
+    write(&place, "long", &format!("{}\nb", "é".repeat(2_001)));
+    let long = text(read(&place, "long", 1, 5));
+    assert_eq!(long.lines().next().unwrap(), format!("1\t{}…", "é".repeat(2_000)));
+    assert_eq!(long.lines().nth(1).unwrap(), "2\tb");
+    assert_eq!(code(read(&place, "none", 1, 1)), "sandbox.not_found");
+    assert_eq!(code(read(&place, "d", 1, 1)), "sandbox.error");
+}
+
+#[test]
+fn an_answer_is_capped_in_all_and_says_where_to_go_on() {
+    let (_dir, place) = place();
+    let many: String = (0..5_000).map(|_| format!("{}\n", "x".repeat(1_000))).collect();
+    write(&place, "many", &many);
+    let page = text(read(&place, "many", 1, 5_000));
+    assert!(page.len() < ANSWER_CHARS + 20_000, "{}", page.len());
+    let last = page.lines().last().unwrap();
+    assert!(last.starts_with("… ") && last.contains("offset "), "{last}");
+    let next: u64 = last.rsplit(' ').next().unwrap().parse().unwrap();
+    assert_eq!(page.lines().count() as u64, next);
+    // One line without an end takes no memory.
+    write(&place, "one", &"y".repeat(10_000_000));
+    assert_eq!(text(read(&place, "one", 1, 5)).chars().count(), 2_003);
+}
+
+#[test]
+fn an_edit_is_literal_unique_unless_told_and_atomic() {
+    let (dir, place) = place();
+    write(&place, "f", "a.c abc a.c\n");
+    assert_eq!(code(edit(&place, "none", "a", "b", false)), "sandbox.not_found");
+    assert_eq!(code(edit(&place, "f", "x", "x", false)), "sandbox.edit_noop");
+    assert_eq!(code(edit(&place, "f", "zzz", "x", false)), "sandbox.edit_no_match");
+    let twice = edit(&place, "f", "a.c", "x", false);
+    assert!(
+        matches!(&twice, ToolOutcome::Failed { message, .. } if message.contains("2 times")),
+        "{twice:?}"
+    );
+    assert_eq!(code(twice), "sandbox.edit_not_unique");
+    let done = json!({"path": "/workspace/f", "replacements": 2});
+    assert_eq!(output(edit(&place, "f", "a.c", "$1\\0", true)), done);
+    assert_eq!(fs::read_to_string(dir.path().join("f")).unwrap(), "$1\\0 abc $1\\0\n");
+    write(&place, "o", "aaaa");
+    assert_eq!(output(edit(&place, "o", "aa", "b", true))["replacements"], 2, "without overlaps");
+    fs::write(dir.path().join("bin"), b"a\xff").unwrap();
+    assert_eq!(code(edit(&place, "bin", "a", "b", false)), "sandbox.error");
+    let names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(names.iter().all(|name| !name.to_string_lossy().ends_with(".tmp")), "{names:?}");
+}
+
+#[test]
+fn a_file_keeps_its_mode_and_a_link_its_target() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (dir, place) = place();
+    let script = dir.path().join("run");
+    fs::write(&script, "old").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    symlink("run", dir.path().join("link")).unwrap();
+    write(&place, "link", "new");
+    assert_eq!(fs::read_to_string(&script).unwrap(), "new");
+    assert_eq!(fs::metadata(&script).unwrap().permissions().mode() & 0o777, 0o755);
+    assert!(fs::symlink_metadata(dir.path().join("link")).unwrap().is_symlink());
+    fs::create_dir(dir.path().join("d")).unwrap();
+    assert_eq!(code(write(&place, "d", "x")), "sandbox.write_failed");
+    assert_eq!(code(write(&place, "run/below", "x")), "sandbox.write_failed");
+}
+
+#[test]
+fn a_pipe_is_not_read() {
+    let (dir, place) = place();
+    nix::unistd::mkfifo(&dir.path().join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert_eq!(code(read(&place, "pipe", 1, 1)), "sandbox.error");
+    assert_eq!(code(edit(&place, "pipe", "a", "b", false)), "sandbox.error");
+    assert_eq!(code(write(&place, "pipe", "a")), "sandbox.write_failed");
+    assert!(matches!(bytes(&place, "pipe", 9), BytesAnswer::Failed { .. }));
+}
+
+#[test]
+fn a_listing_has_regular_files_in_order_and_no_links() {
+    let (dir, place) = place();
+    for name in ["b/z", "b/a", "a", "c", ".hidden", "ignored"] {
+        write(&place, &format!("out/{name}"), "123");
+    }
+    write(&place, "out/.gitignore", "ignored\n");
+    symlink("/etc/passwd", dir.path().join("out/link")).unwrap();
+    let ListAnswer::Listed { path, listing } = list(&place, "/workspace/out", 100) else { panic!() };
+    assert_eq!(path, "/workspace/out");
+    let names: Vec<&str> = listing.entries.iter().map(|entry| entry.path.as_str()).collect();
+    assert_eq!(names, [".gitignore", ".hidden", "a", "b/a", "b/z", "c", "ignored"]);
+    assert_eq!((listing.entries[2].size, listing.truncated), (3, false));
+    let ListAnswer::Listed { listing, .. } = list(&place, "out", 2) else { panic!() };
+    assert_eq!((listing.entries.len(), listing.truncated), (2, true));
+    symlink("out", dir.path().join("linked")).unwrap();
+    for missing in ["none", "out/a", "linked"] {
+        assert!(matches!(list(&place, missing, 9), ListAnswer::Missing { .. }), "{missing}");
+    }
+}
+
+#[test]
+fn bytes_are_read_up_to_their_limit() {
+    let (dir, place) = place();
+    fs::write(dir.path().join("f"), [0, 255, 1]).unwrap();
+    assert_eq!(bytes(&place, "f", 3), BytesAnswer::Read { path: "f".into(), base64: "AP8B".into() });
+    assert!(
+        matches!(bytes(&place, "f", 2), BytesAnswer::Failed { code, .. } if code == "artifact.too_large")
+    );
+    assert_eq!(bytes(&place, "none", 2), BytesAnswer::Missing { path: "none".into() });
+}

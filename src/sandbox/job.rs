@@ -1,0 +1,116 @@
+//! What a helper process is given to do, in which cage, and how its parent speaks to it.
+//!
+//! Everything that touches a workspace runs in a helper: this program again, with [`ARGUMENT`]. It reads one [`Job`] from
+//! its standard input, builds its cage, says [`READY`], and works. So a path that a tool is told, or a link that a
+//! command has made, is resolved inside the cage by the kernel, and no check of ours stands between it and the host.
+
+use std::path::PathBuf;
+
+use nylorun_actors::model::workspace::{BytesAnswer, ListAnswer, ToolOutcome};
+use serde::{Deserialize, Serialize};
+
+use super::files::{self, Place};
+use super::input::Input;
+use super::search::{self, Search};
+
+/// The first argument of a helper.
+pub const ARGUMENT: &str = "__sandbox";
+/// The second one, of the helper that is in its cage.
+pub const INSIDE: &str = "inside";
+/// What a helper says on standard output once its cage stands.
+pub const READY: &str = "nylorun-sandbox-ready";
+
+/// How a helper is kept apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Cage {
+    /// Namespaces of its own, a system of its own, a filter over system calls.
+    Namespaces,
+    /// Not at all but for limits.
+    None,
+}
+
+/// What a helper may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// CPUs.
+    pub cpus: u32,
+    /// Bytes of memory of one process.
+    pub memory_bytes: u64,
+    /// Processes and threads.
+    pub processes: u64,
+    /// Open files of one process.
+    pub open_files: u64,
+    /// Bytes of one file.
+    pub file_bytes: u64,
+}
+
+/// One piece of work in a workspace.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Work {
+    /// Nothing: the cage stands.
+    Probe,
+    /// A command for the shell; its output is the helper's, its exit the helper's.
+    Command(String),
+    /// One of the other tools; the outcome is written as JSON.
+    Tool(Input),
+    /// Files below a directory, as JSON.
+    List(String, u64),
+    /// A file's bytes, as JSON.
+    Bytes(String, u64),
+}
+
+/// What a helper is given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// How it is kept apart.
+    pub cage: Cage,
+    /// The folder on the host with `workspace` and `tmp` in it.
+    pub folder: PathBuf,
+    /// The user on the host whom a helper of root becomes.
+    pub host_uid: u32,
+    /// What it may use.
+    pub limits: Limits,
+    /// What it does.
+    pub work: Work,
+}
+
+/// What work other than a command comes to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Answer {
+    /// Of a tool, or of a probe.
+    Tool(ToolOutcome),
+    /// Of [`Work::List`].
+    List(ListAnswer),
+    /// Of [`Work::Bytes`].
+    Bytes(BytesAnswer),
+}
+
+impl Work {
+    /// Does the work; `None` for a command, which is no work of ours.
+    #[must_use]
+    pub fn run(&self, place: &Place) -> Option<Answer> {
+        Some(match self {
+            Self::Probe => Answer::Tool(ToolOutcome::Completed { output: true.into() }),
+            Self::Command(_) | Self::Tool(Input::Bash { .. }) => return None,
+            Self::List(dir, most) => Answer::List(files::list(place, dir, *most)),
+            Self::Bytes(path, most) => Answer::Bytes(files::bytes(place, path, *most)),
+            Self::Tool(input) => Answer::Tool(match input {
+                Input::Read { path, offset, limit } => files::read(place, path, *offset, *limit),
+                Input::Write { path, content } => files::write(place, path, content),
+                Input::Edit { path, old, new, all } => files::edit(place, path, old, new, *all),
+                Input::Grep { pattern, path, glob, ignore_case, most } => search::grep(
+                    place,
+                    &Search {
+                        pattern,
+                        path: path.as_deref(),
+                        glob: glob.as_deref(),
+                        ignore_case: *ignore_case,
+                        most: *most,
+                    },
+                ),
+                Input::Glob { pattern, path } => search::glob(place, pattern, path.as_deref()),
+                Input::Bash { .. } => return None,
+            }),
+        })
+    }
+}

@@ -1,0 +1,30 @@
+//! Workspaces in this process: one directory for each session's sandbox, six tools over it, commands kept apart from the
+//! host and from each other (spec: sandbox; DESIGN.md, section 8).
+//!
+//! | File | Has |
+//! |---|---|
+//! | [`manager`] | opens workspaces, one command at a time in each, stops and removes them; [`events`], [`records`], [`folders`] |
+//! | [`backend`] | which way of keeping apart works here, and what it cannot do |
+//! | [`run`], [`streams`] | starts helpers, ends them, keeps their output within bounds |
+//! | [`job`], [`helper`] | what a helper process is given, and what it does: this program again, with `__sandbox` |
+//! | [`namespaces`], [`seccomp`] | the cage that a helper builds around itself |
+//! | [`host`] | the workspaces of a harness in a process of its own |
+//! | [`input`] | what the tools are asked, read in one place |
+//! | [`files`], [`search`] | the tools but for `bash`; they run in the cage, too |
+
+pub mod backend;
+pub mod events;
+pub mod files;
+pub mod folders;
+pub mod helper;
+pub mod host;
+pub mod input;
+pub mod job;
+pub mod limits;
+pub mod manager;
+pub mod namespaces;
+pub mod records;
+pub mod run;
+pub mod search;
+pub mod seccomp;
+pub mod streams;

@@ -1,0 +1,276 @@
+//! The cage of namespaces: user, mounts, processes, network, IPC and host name of its own; the system read-only, nothing
+//! of the host's files but that and the workspace; system calls that open ways out refused.
+//!
+//! | From outside | Inside |
+//! |---|---|
+//! | `<key>/workspace`, `<key>/tmp` | `/workspace`, `/tmp`, writable |
+//! | `/usr` and what leads there, a few files of `/etc` | read-only |
+//! | a few devices | `/dev/null` and its like |
+//! | nothing else | user 1000, process 1, an empty network |
+//!
+//! All of it is done by an ordinary user: a helper of root becomes one first, so that a hole in here is none into root.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use nix::libc;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl::{set_dumpable, set_no_new_privs, set_pdeathsig};
+use nix::sys::signal::Signal;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, send, socket};
+use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::unistd::{Gid, Uid, chdir, close, getegid, geteuid, pivot_root, sethostname, setresgid, setresuid};
+
+use super::seccomp;
+
+/// Where the new system is put together. It becomes `/`.
+const ROOT: &str = "/tmp";
+
+/// Who runs in the cage.
+const USER: u32 = 1_000;
+
+/// Files and folders of `/etc` that programs need and that tell nothing of the host.
+const ETC: [&str; 14] = [
+    "alternatives",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "perl",
+    "protocols",
+    "python3",
+    "services",
+    "ssl/certs",
+    "terminfo",
+];
+
+fn told<E: std::fmt::Display>(what: impl Into<String>) -> impl Fn(E) -> String {
+    let what = what.into();
+    move |error| format!("{what}: {error}")
+}
+
+/// Becomes a user without any right on the host.
+///
+/// # Errors
+/// In words.
+pub fn become_user(uid: u32) -> Result<(), String> {
+    nix::unistd::setgroups(&[]).map_err(told("groups cannot be given up"))?;
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(uid));
+    setresgid(gid, gid, gid).map_err(told("the group cannot be given up"))?;
+    setresuid(uid, uid, uid).map_err(told("root cannot be given up"))?;
+    // It must still write its own maps.
+    set_dumpable(true).map_err(told("maps cannot be written"))
+}
+
+/// Makes the namespaces. The next child is process 1 in them.
+///
+/// # Errors
+/// In words: this system does not let ordinary users have them.
+pub fn enter() -> Result<(), String> {
+    let (uid, gid) = (geteuid(), getegid());
+    let all = CloneFlags::CLONE_NEWUSER
+        | CloneFlags::CLONE_NEWNS
+        | CloneFlags::CLONE_NEWPID
+        | CloneFlags::CLONE_NEWNET
+        | CloneFlags::CLONE_NEWIPC
+        | CloneFlags::CLONE_NEWUTS
+        | CloneFlags::CLONE_NEWCGROUP;
+    unshare(all).map_err(told("namespaces are not available"))?;
+    map(0, uid.as_raw(), gid.as_raw())
+}
+
+fn map(inside: u32, uid: u32, gid: u32) -> Result<(), String> {
+    let write =
+        |path: &str, text: String| fs::write(path, text).map_err(told(format!("{path} cannot be written")));
+    write("/proc/self/setgroups", "deny".into())?;
+    write("/proc/self/uid_map", format!("{inside} {uid} 1"))?;
+    write("/proc/self/gid_map", format!("{inside} {gid} 1"))
+}
+
+/// Dies when the one that started it does.
+///
+/// # Errors
+/// In words.
+pub fn die_with_parent() -> Result<(), String> {
+    set_pdeathsig(Signal::SIGKILL).map_err(told("the end of the parent cannot be watched"))
+}
+
+/// Puts the system together and makes it the only one there is.
+///
+/// # Errors
+/// In words.
+pub fn build(workspace: i32, tmp: i32) -> Result<(), String> {
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+        .map_err(told("mounts cannot be kept apart"))?;
+    let plain = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    mount(Some("sandbox"), ROOT, Some("tmpfs"), plain, Some("mode=755,size=4m"))
+        .map_err(told("a new root cannot be mounted"))?;
+    let folder =
+        |name: &str| fs::create_dir_all(inside(name)).map_err(told(format!("/{name} cannot be made")));
+    for name in ["usr", "etc/ssl", "proc", "dev/shm", "tmp", "workspace", "var/tmp", "run", "root", "home"] {
+        folder(name)?;
+    }
+    bind("/usr", "usr", true)?;
+    for name in ["bin", "sbin", "lib", "lib32", "lib64", "libx32"] {
+        let host = Path::new("/").join(name);
+        match fs::symlink_metadata(&host) {
+            Ok(meta) if meta.is_symlink() => {
+                let target = fs::read_link(&host).map_err(told("a system link cannot be read"))?;
+                symlink(target, inside(name)).map_err(told("a system link cannot be made"))?;
+            }
+            Ok(meta) if meta.is_dir() => {
+                folder(name)?;
+                bind(&format!("/{name}"), name, true)?;
+            }
+            _ => {}
+        }
+    }
+    for name in ETC {
+        show(&format!("/etc/{name}"), &format!("etc/{name}"))?;
+    }
+    for (name, text) in [
+        ("passwd", format!("root:x:0:0:root:/root:/bin/sh\nsandbox:x:{USER}:{USER}::/workspace:/bin/sh\n")),
+        ("group", format!("root:x:0:\nsandbox:x:{USER}:\n")),
+        ("hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n".to_owned()),
+        ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".to_owned()),
+        ("resolv.conf", String::new()),
+        ("hostname", "sandbox\n".to_owned()),
+    ] {
+        fs::write(inside(&format!("etc/{name}")), text).map_err(told("/etc cannot be written"))?;
+    }
+    for name in ["null", "zero", "full", "random", "urandom"] {
+        fs::write(inside(&format!("dev/{name}")), "").map_err(told("/dev cannot be made"))?;
+        bind(&format!("/dev/{name}"), &format!("dev/{name}"), false)?;
+    }
+    for (name, target) in [("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")] {
+        symlink(format!("/proc/self/{target}"), inside(&format!("dev/{name}")))
+            .map_err(told("/dev cannot be made"))?;
+    }
+    mount(Some("shm"), inside("dev/shm").as_str(), Some("tmpfs"), plain, Some("mode=1777,size=64m"))
+        .map_err(told("/dev/shm cannot be mounted"))?;
+    for (fd, name) in [(workspace, "workspace"), (tmp, "tmp")] {
+        bind(&format!("/proc/self/fd/{fd}"), name, false)?;
+        restrict(name, plain)?;
+    }
+    let proc = plain | MsFlags::MS_NOEXEC;
+    mount(Some("proc"), inside("proc").as_str(), Some("proc"), proc, none)
+        .map_err(told("/proc cannot be mounted"))?;
+    // The new root goes where the old one is, and the old one goes.
+    chdir(ROOT).map_err(told("the new root cannot be entered"))?;
+    pivot_root(".", ".").map_err(told("the root cannot be changed"))?;
+    umount2(".", MntFlags::MNT_DETACH).map_err(told("the old root cannot be left"))?;
+    chdir("/").map_err(told("the new root cannot be entered"))?;
+    let sealed = plain | MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+    mount(none, "/", none, sealed, none).map_err(told("the new root cannot be sealed"))?;
+    sethostname("sandbox").map_err(told("the host name cannot be set"))?;
+    loopback()?;
+    close_all()
+}
+
+fn inside(name: &str) -> String {
+    format!("{ROOT}/{name}")
+}
+
+/// Shows a file or folder of the host read-only, if it is there and may be read.
+fn show(host: &str, name: &str) -> Result<(), String> {
+    let Ok(meta) = fs::metadata(host) else { return Ok(()) };
+    if meta.is_dir() {
+        if fs::read_dir(host).is_err() {
+            return Ok(());
+        }
+        fs::create_dir_all(inside(name)).map_err(told(format!("/{name} cannot be made")))?;
+    } else {
+        if fs::File::open(host).is_err() {
+            return Ok(());
+        }
+        fs::write(inside(name), "").map_err(told(format!("/{name} cannot be made")))?;
+    }
+    bind(host, name, true)
+}
+
+fn bind(host: &str, name: &str, read_only: bool) -> Result<(), String> {
+    let none = None::<&str>;
+    mount(Some(host), inside(name).as_str(), none, MsFlags::MS_BIND | MsFlags::MS_REC, none)
+        .map_err(told(format!("/{name} cannot be mounted")))?;
+    if read_only {
+        restrict(name, MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV)
+    } else {
+        Ok(())
+    }
+}
+
+/// Adds flags to a mount; those that it has are kept, as the kernel demands.
+fn restrict(name: &str, flags: MsFlags) -> Result<(), String> {
+    let none = None::<&str>;
+    let has = statvfs(inside(name).as_str()).map_err(told(format!("/{name} cannot be looked at")))?.flags();
+    let mut all = flags | MsFlags::MS_BIND | MsFlags::MS_REMOUNT;
+    for (set, flag) in [
+        (FsFlags::ST_RDONLY, MsFlags::MS_RDONLY),
+        (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
+        (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
+        (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
+        (FsFlags::ST_NOATIME, MsFlags::MS_NOATIME),
+        (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
+        (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
+    ] {
+        if has.contains(set) {
+            all |= flag;
+        }
+    }
+    mount(none, inside(name).as_str(), none, all, none).map_err(told(format!("/{name} cannot be restricted")))
+}
+
+/// Brings up the loopback device: programs speak to themselves over it.
+fn loopback() -> Result<(), String> {
+    let route =
+        socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRoute)
+            .map_err(told("the network cannot be set up"))?;
+    let up = u32::try_from(libc::IFF_UP).unwrap_or(1);
+    let mut message = Vec::with_capacity(32);
+    // nlmsghdr: length, type, flags, sequence, port; then ifinfomsg: family, pad, type, index, flags, change.
+    message.write_all(&32_u32.to_ne_bytes()).map_err(told("memory"))?;
+    message.extend_from_slice(&libc::RTM_NEWLINK.to_ne_bytes());
+    message.extend_from_slice(&u16::try_from(libc::NLM_F_REQUEST).unwrap_or(1).to_ne_bytes());
+    message.extend_from_slice(&[0; 8]);
+    message.extend_from_slice(&[0; 4]);
+    // The loopback device is the first of every network namespace.
+    message.extend_from_slice(&1_i32.to_ne_bytes());
+    message.extend_from_slice(&up.to_ne_bytes());
+    message.extend_from_slice(&up.to_ne_bytes());
+    send(std::os::fd::AsRawFd::as_raw_fd(&route), &message, MsgFlags::empty())
+        .map(|_| ())
+        .map_err(told("the network cannot be set up"))
+}
+
+/// Closes every descriptor but the three standard ones: the workspace's leads out of the cage.
+fn close_all() -> Result<(), String> {
+    let open: Vec<i32> = fs::read_dir("/proc/self/fd")
+        .map_err(told("descriptors cannot be listed"))?
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|fd| *fd > 2)
+        .collect();
+    for fd in open {
+        // The listing's own descriptor has closed already.
+        let _ = close(fd);
+    }
+    Ok(())
+}
+
+/// Becomes an ordinary user in a namespace that owns nothing, and may never become more.
+///
+/// # Errors
+/// In words.
+pub fn give_up() -> Result<(), String> {
+    unshare(CloneFlags::CLONE_NEWUSER).map_err(told("the last namespace is not available"))?;
+    map(USER, 0, 0)?;
+    set_no_new_privs().map_err(told("privileges cannot be given up"))?;
+    seccomp::apply()
+}

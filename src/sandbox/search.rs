@@ -1,0 +1,178 @@
+//! `grep` and `glob`, with the parts that ripgrep is made of, inside the sandbox (spec: sandbox, section 13).
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use globset::{GlobBuilder, GlobMatcher};
+use grep_regex::RegexMatcherBuilder;
+use grep_searcher::sinks::Lossy;
+use grep_searcher::{BinaryDetection, SearcherBuilder};
+use ignore::WalkBuilder;
+use nylorun_actors::model::workspace::ToolOutcome;
+use serde_json::json;
+
+use super::files::{Place, clip};
+use super::input::INVALID;
+use super::limits::{ANSWER_CHARS, GLOB_FILES, GLOB_LOOKS, HELPER_SECONDS};
+
+/// What `grep` is asked.
+pub struct Search<'a> {
+    /// A regular expression.
+    pub pattern: &'a str,
+    /// Where, as it was said: results begin with it.
+    pub path: Option<&'a str>,
+    /// Only in files whose name fits.
+    pub glob: Option<&'a str>,
+    /// Whether capitals do not count.
+    pub ignore_case: bool,
+    /// At most so many matches.
+    pub most: u64,
+}
+
+fn failed(code: &str, message: String) -> ToolOutcome {
+    ToolOutcome::failed(code, message)
+}
+
+fn deadline() -> Instant {
+    Instant::now() + Duration::from_secs(HELPER_SECONDS)
+}
+
+fn matcher(pattern: &str) -> Result<GlobMatcher, ToolOutcome> {
+    let glob = GlobBuilder::new(pattern).literal_separator(true).backslash_escape(true).build();
+    glob.map(|glob| glob.compile_matcher()).map_err(|error| {
+        failed(INVALID, format!("The pattern {pattern:?} cannot be used: {}.", error.kind()))
+    })
+}
+
+/// Every entry below a path, sorted; nothing is ignored, links are not followed.
+fn walk(root: &Path) -> ignore::Walk {
+    WalkBuilder::new(root).standard_filters(false).sort_by_file_name(Ord::cmp).build()
+}
+
+/// How a file is named in an answer: the path that was said, then what lies below it.
+fn named(said: &str, root: &Path, file: &Path) -> String {
+    match file.strip_prefix(root) {
+        Ok(below) if below.as_os_str().is_empty() => said.to_owned(),
+        Ok(below) => format!("{}/{}", said.trim_end_matches('/'), below.display()),
+        Err(_) => file.display().to_string(),
+    }
+}
+
+/// `grep`: lines that fit, with their files and numbers.
+pub fn grep(place: &Place, search: &Search<'_>) -> ToolOutcome {
+    let mut builder = RegexMatcherBuilder::new();
+    builder.case_insensitive(search.ignore_case).line_terminator(Some(b'\n'));
+    let regex = match builder.build(search.pattern) {
+        Ok(regex) => regex,
+        Err(error) => return failed("sandbox.grep_failed", format!("The pattern cannot be used: {error}.")),
+    };
+    let only = match search.glob.map(matcher).transpose() {
+        Ok(only) => only,
+        Err(outcome) => return outcome,
+    };
+    let said = search.path.unwrap_or(".");
+    let root = place.resolve(said);
+    if let Err(error) = std::fs::metadata(&root) {
+        let why =
+            if error.kind() == ErrorKind::NotFound { "does not exist".into() } else { error.to_string() };
+        return failed("sandbox.grep_failed", format!("{said} {why}."));
+    }
+    let mut searcher = SearcherBuilder::new().binary_detection(BinaryDetection::quit(b'\0')).build();
+    let (mut lines, mut chars, mut problem): (Vec<String>, usize, Option<String>) = (Vec::new(), 0, None);
+    let (until, most) = (deadline(), usize::try_from(search.most).unwrap_or(usize::MAX));
+    let mut late = false;
+    for entry in walk(&root) {
+        late = Instant::now() >= until;
+        if late || lines.len() > most || chars > ANSWER_CHARS {
+            break;
+        }
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                problem.get_or_insert_with(|| error.to_string());
+                continue;
+            }
+        };
+        let fits = only.as_ref().is_none_or(|only| only.is_match(entry.file_name()));
+        // A link that was named itself is followed; a pipe or a device could be read for ever.
+        let file = match entry.file_type() {
+            Some(kind) if kind.is_symlink() && entry.depth() == 0 => entry.path().is_file(),
+            kind => kind.is_some_and(|kind| kind.is_file()),
+        };
+        if !file || (!fits && entry.depth() > 0) {
+            continue;
+        }
+        let name = named(said, &root, entry.path());
+        let sink = Lossy(|number, line| {
+            let line = format!("{name}:{number}:{}", clip(line.trim_end_matches(['\n', '\r'])));
+            chars += line.chars().count();
+            lines.push(line);
+            late = Instant::now() >= until;
+            Ok(lines.len() <= most && chars <= ANSWER_CHARS && !late)
+        });
+        if let Err(error) = searcher.search_path(&regex, entry.path(), sink) {
+            problem.get_or_insert_with(|| format!("{name}: {error}"));
+        }
+    }
+    let more = lines.len() > most || chars > ANSWER_CHARS;
+    lines.truncate(most);
+    if late {
+        lines.push(format!("… stopped after {HELPER_SECONDS} s: there may be more matches"));
+    } else if more {
+        lines.push("… more matches: narrow the search".to_owned());
+    }
+    let output = match (lines.is_empty(), problem) {
+        (true, Some(problem)) => return failed("sandbox.grep_failed", problem),
+        (true, None) => "No matches.".to_owned(),
+        (false, _) => lines.join("\n"),
+    };
+    ToolOutcome::Completed { output: json!(output) }
+}
+
+/// `glob`: regular files whose name or path fits.
+pub fn glob(place: &Place, pattern: &str, path: Option<&str>) -> ToolOutcome {
+    let root = place.resolve(path.unwrap_or("."));
+    // A pattern may say the whole path.
+    let own = pattern.strip_prefix(&format!("{}/", place.shown(&root))).unwrap_or(pattern);
+    let fits = match matcher(own) {
+        Ok(fits) => fits,
+        Err(outcome) => return outcome,
+    };
+    let by_name = !own.contains('/');
+    let (mut found, mut looked, until): (Vec<PathBuf>, usize, Instant) = (Vec::new(), 0, deadline());
+    let (mut late, mut many) = (false, false);
+    let entries = WalkBuilder::new(&root)
+        .standard_filters(false)
+        .filter_entry(|entry| entry.depth() == 0 || entry.file_name() != ".git")
+        .build();
+    for entry in entries.flatten() {
+        late = Instant::now() >= until;
+        many = looked >= GLOB_LOOKS;
+        if late || many {
+            break;
+        }
+        if !entry.file_type().is_some_and(|kind| kind.is_file()) {
+            continue;
+        }
+        looked += 1;
+        let Ok(below) = entry.path().strip_prefix(&root) else { continue };
+        if if by_name { fits.is_match(entry.file_name()) } else { fits.is_match(below) } {
+            found.push(entry.into_path());
+        }
+    }
+    found.sort_unstable();
+    let more = found.len().saturating_sub(GLOB_FILES);
+    let mut lines: Vec<String> = found.iter().take(GLOB_FILES).map(|path| place.shown(path)).collect();
+    if more > 0 {
+        lines.push(format!("… {more} more files: narrow the pattern"));
+    } else if late || many {
+        let why = if late { format!("{HELPER_SECONDS} s") } else { format!("{GLOB_LOOKS} files") };
+        lines.push(format!("… stopped after {why}: there may be more"));
+    }
+    let output = if lines.is_empty() { "No files matched.".to_owned() } else { lines.join("\n") };
+    ToolOutcome::Completed { output: json!(output) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,14 @@
+//! Workspaces with the real program as their helper: the same behaviour whatever keeps commands apart, what a manager
+//! does with them, and that nothing in a sandbox reaches the host.
+
+// Helpers of a test may stop at the first surprise too.
+#![allow(clippy::unwrap_used)]
+
+#[path = "sandbox/conformance.rs"]
+mod conformance;
+#[path = "sandbox/escapes.rs"]
+mod escapes;
+#[path = "sandbox/manager.rs"]
+mod manager;
+#[path = "sandbox/support.rs"]
+mod support;

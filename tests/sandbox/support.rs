@@ -1,0 +1,118 @@
+//! A manager over a folder of its own, and what it claims.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use nylorun::sandbox::backend::{Backend, Preference};
+use nylorun::sandbox::manager::{Manager, Parts};
+use nylorun::sandbox::run::Runner;
+use nylorun_actors::model::Json;
+use nylorun_actors::model::workspace::{
+    Claim, Tool, ToolOutcome, WorkspaceCall, WorkspaceSession, session_key,
+};
+use nylorun_actors::ports::clock::SystemClock;
+use nylorun_actors::ports::engine::ApiError;
+use nylorun_actors::ports::workspaces::{Claims, WorkspaceManager as _};
+use serde_json::json;
+use tempfile::TempDir;
+
+/// Claims as they come.
+#[derive(Default)]
+pub struct Heard(pub Mutex<Vec<Claim>>);
+
+impl Claims for Heard {
+    fn claim(&self, claim: Claim) -> BoxFuture<'static, ()> {
+        self.0.lock().unwrap().push(claim);
+        async {}.boxed()
+    }
+}
+
+impl Heard {
+    /// Types and the members of payloads that are asked for.
+    pub fn told(&self, members: &[&str]) -> Vec<String> {
+        let claims = self.0.lock().unwrap();
+        let told = claims.iter().map(|claim| {
+            let of = |name: &&str| match &claim.payload[*name] {
+                Json::Null => "-".to_owned(),
+                Json::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            members.iter().map(of).collect::<Vec<_>>().join(" ")
+        });
+        told.collect()
+    }
+}
+
+pub struct Spaces {
+    pub dir: TempDir,
+    pub manager: Manager,
+    pub heard: Arc<Heard>,
+    pub spec: Json,
+}
+
+pub const TENANT: &str = "tn_test";
+
+impl Spaces {
+    pub fn new(backend: Backend) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let manager = manager(&dir, backend);
+        Self { dir, manager, heard: Arc::default(), spec: json!({}) }
+    }
+
+    pub async fn call(&self, session: &str, tool: Tool, input: Json) -> Result<ToolOutcome, ApiError> {
+        self.start(session, tool, input).await
+    }
+
+    pub fn start(
+        &self,
+        session: &str,
+        tool: Tool,
+        input: Json,
+    ) -> BoxFuture<'static, Result<ToolOutcome, ApiError>> {
+        let call = WorkspaceCall { session: of(session), spec: self.spec.clone(), tool, input };
+        self.manager.call(call, self.heard.clone())
+    }
+
+    /// The output of a tool that completes.
+    pub async fn output(&self, session: &str, tool: Tool, input: Json) -> Json {
+        match self.call(session, tool, input).await.unwrap() {
+            ToolOutcome::Completed { output } => output,
+            ToolOutcome::Failed { code, message } => panic!("{code}: {message}"),
+        }
+    }
+
+    /// A command's output.
+    pub async fn bash(&self, session: &str, command: &str) -> Json {
+        self.output(session, Tool::Bash, json!({"command": command})).await
+    }
+
+    /// A command's standard output, if it exits with 0.
+    pub async fn says(&self, session: &str, command: &str) -> String {
+        let output = self.bash(session, command).await;
+        assert_eq!(output["exitCode"], 0, "{command}: {output}");
+        output["stdout"].as_str().unwrap().trim_end().to_owned()
+    }
+
+    /// The folder of a session's files on the host.
+    pub fn folder(&self, session: &str) -> PathBuf {
+        let key = session_key(&TENANT.into(), &session.into());
+        self.dir.path().join("sandboxes").join(key).join("workspace")
+    }
+}
+
+pub fn manager(dir: &TempDir, backend: Backend) -> Manager {
+    let parts = Parts {
+        tenant: TENANT.into(),
+        root: dir.path().join("sandboxes"),
+        preference: Preference::Only(backend),
+        runner: Runner { program: env!("CARGO_BIN_EXE_nylorun").into() },
+        clock: Arc::new(SystemClock),
+    };
+    Manager::new(parts).unwrap()
+}
+
+pub fn of(session: &str) -> WorkspaceSession {
+    WorkspaceSession { owner_id: session.into(), sandbox_id: None, active_turn_id: None }
+}
