@@ -38,8 +38,14 @@ impl Told {
 }
 
 impl Entropy for Told {
+    /// What is told is an id; chance that is drawn for something else does not use it up.
+    fn uuid(&self) -> String {
+        let bits = self.0.lock().unwrap().take().unwrap_or_else(|| SystemEntropy.bits());
+        uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid().to_string()
+    }
+
     fn bits(&self) -> u128 {
-        self.0.lock().unwrap().take().unwrap_or_else(|| SystemEntropy.bits())
+        SystemEntropy.bits()
     }
 }
 
