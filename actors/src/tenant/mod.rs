@@ -1,39 +1,41 @@
 //! The door for everybody outside the tree: what the API, the commands and the tests may ask of a Tenant.
 
 mod actions;
+mod config;
 pub mod feeds;
 mod items;
 mod observer;
 pub(crate) mod persist;
 mod root;
 pub mod tree;
+mod views;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Addr;
-use serde::Serialize;
 use tokio::sync::oneshot;
 
 pub use self::actions::Heartbeat;
+pub use self::config::{HarnessMode, ModelOnCrash, TenantConfig, TenantPorts};
 pub use self::observer::Observer;
+pub use self::views::{
+    AgentView, Items, Observed, OpenSession, PutAgent, SessionSummary, SessionView, TenantFigures,
+};
 
 use self::feeds::{Feeds, NoPlace};
 use self::root::Root;
 use self::tree::Tree;
 use crate::harness::HarnessActor;
 use crate::harness::wire::FrameSink;
-use crate::limits::{HARNESS_PING_MS, HARNESS_SILENCE_MS};
 use crate::messages::session::DoCommand;
 use crate::messages::supervisor::{AttachHarness, CountHarnesses, DrainAll, ObserveAll, StartSession};
 use crate::model::canonical::manifest_hash;
 use crate::model::command::{Command, Receipt};
-use crate::model::ids::{AgentId, SessionId, TenantId, WorkerId};
-use crate::model::json::{Json, JsonMap, JsonText};
-use crate::model::session::SessionStatus;
-use crate::model::turn::YieldAfter;
+use crate::model::ids::{AgentId, SessionId, TenantId};
+use crate::model::json::{Json, JsonText};
+use crate::ports::Workspaces;
 use crate::ports::store::{DefinitionRow, Page, Reads, StoreError, StoreHandle, StoreResult};
-use crate::ports::{ActionTransport, Clock, Engine, Entropy, Schemas, WorkspaceManager, Workspaces};
 use crate::rules::commands::Prepared;
 use crate::rules::workspaces::{self as rules_of_workspaces, SessionWorkspace};
 use crate::rules::{Refusal, definitions, sessions};
@@ -70,270 +72,6 @@ impl Reach {
             }
         }
     }
-}
-
-/// How a model call that a crash has cut is treated (DESIGN.md, section 9).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum ModelOnCrash {
-    /// Made again under the same effect, counted as a duplicate.
-    #[default]
-    Repeat,
-    /// Its fate is unknown, like a tool's.
-    Uncertain,
-}
-
-/// Where segments run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum HarnessMode {
-    /// In this process; harnesses that connect take runs too, but sessions stay beside their actor.
-    #[default]
-    InProcess,
-    /// Only in harnesses that connect.
-    Remote,
-}
-
-impl HarnessMode {
-    /// The wire name.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::InProcess => "in-process",
-            Self::Remote => "remote",
-        }
-    }
-}
-
-/// Times and sizes of a Tenant. Milliseconds where nothing else is said.
-#[derive(Clone, Debug)]
-pub struct TenantConfig {
-    /// This process, with a random part.
-    pub worker: WorkerId,
-    /// Life of a session's lease.
-    pub owner_lease_ms: i64,
-    /// Age at which an advance is told to end.
-    pub advance_deadline_ms: i64,
-    /// Time an aborted advance has left.
-    pub abort_grace_ms: i64,
-    /// When an agent's segment rolls over.
-    pub rollover: YieldAfter,
-    /// How long a run waits for an Action inside its lease.
-    pub action_hold_ms: u64,
-    /// Life of a background delivery without a heartbeat.
-    pub action_lease_ms: i64,
-    /// Age from which an Action whose delivery fails is parked.
-    pub delivery_max_age_ms: i64,
-    /// Pause between two passes of the sweeper.
-    pub sweep_interval_ms: u64,
-    /// How long a session without work stays in memory.
-    pub idle_after_ms: u64,
-    /// Threads that sessions are spread over.
-    pub arbiters: usize,
-    /// A model call cut by a crash.
-    pub model_on_crash: ModelOnCrash,
-    /// Where segments run.
-    pub harness: HarnessMode,
-    /// Pause between two looks at a connected harness's silence.
-    pub harness_ping_ms: u64,
-    /// Silence, or frames that are not read, after which a connected harness is dropped.
-    pub harness_silence_ms: u64,
-}
-
-impl TenantConfig {
-    /// The defaults of the spec (durability, section 21) for a worker.
-    #[must_use]
-    pub fn new(worker: WorkerId) -> Self {
-        Self {
-            worker,
-            owner_lease_ms: 30_000,
-            advance_deadline_ms: 50 * 60_000,
-            abort_grace_ms: 30_000,
-            rollover: YieldAfter { steps: Some(50), ms: Some(20 * 60_000) },
-            action_hold_ms: 5 * 60_000,
-            action_lease_ms: 30_000,
-            delivery_max_age_ms: 24 * 60 * 60_000,
-            sweep_interval_ms: 5_000,
-            idle_after_ms: 15_000,
-            arbiters: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            model_on_crash: ModelOnCrash::Repeat,
-            harness: HarnessMode::InProcess,
-            harness_ping_ms: HARNESS_PING_MS,
-            harness_silence_ms: HARNESS_SILENCE_MS,
-        }
-    }
-}
-
-/// What a Tenant needs from outside.
-#[derive(Clone)]
-pub struct TenantPorts {
-    /// The truth.
-    pub store: StoreHandle,
-    /// Wall clock for what is not a lease.
-    pub clock: Arc<dyn Clock>,
-    /// Chance.
-    pub entropy: Arc<dyn Entropy>,
-    /// The engine of the in-process harness.
-    pub engine: Arc<dyn Engine>,
-    /// The workspaces of the in-process harness, if it has any.
-    pub workspaces: Option<Arc<dyn WorkspaceManager>>,
-    /// How deliveries reach Action endpoints.
-    pub actions: Arc<dyn ActionTransport>,
-    /// How outputs of tools are checked.
-    pub schemas: Arc<dyn Schemas>,
-}
-
-/// `PUT /v1/agents/{id}`.
-#[derive(Clone, Debug)]
-pub struct PutAgent {
-    /// The definition's id; equals the manifest's.
-    pub id: AgentId,
-    /// The manifest, already validated by `model::manifest::parse`.
-    pub manifest: Json,
-    /// Version of the application's code.
-    pub implementation_version: String,
-    /// `{name: absolutePath}`.
-    pub plugin_roots: Option<JsonMap>,
-}
-
-/// A registered definition.
-#[derive(Clone, Debug)]
-pub struct AgentView {
-    /// Its id.
-    pub id: AgentId,
-    /// The manifest's text.
-    pub manifest: JsonText,
-    /// Its hash.
-    pub manifest_hash: String,
-    /// Version of the application's code.
-    pub implementation_version: String,
-}
-
-/// `PUT /v1/sessions/{id}`.
-#[derive(Clone, Debug)]
-pub struct OpenSession {
-    /// Chosen by the client.
-    pub id: SessionId,
-    /// From which definition.
-    pub agent_id: AgentId,
-    /// Whose.
-    pub owner_user_id: String,
-    /// Trusted context.
-    pub info: Option<JsonMap>,
-    /// Attached vaults.
-    pub vault_ids: Vec<String>,
-    /// Credential selections, objects `{serverName, credentialId}`.
-    pub credential_selections: Vec<Json>,
-    /// `false`, `{id}`, `{session}` or inline; `None` when not sent.
-    pub sandbox: Option<Json>,
-    /// Canonical text of the body without `requestId`, `vaultIds`, `credentialSelections`.
-    pub creation: String,
-}
-
-/// `GET /v1/sessions/{id}` (spec: http-api, section 6.3).
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SessionView {
-    /// Its id.
-    pub id: SessionId,
-    /// Its definition.
-    pub agent_id: AgentId,
-    /// Whose.
-    pub owner_user_id: String,
-    /// Hash of the pin.
-    pub manifest_hash: String,
-    /// Version of the application's code.
-    pub implementation_version: String,
-    /// Where it stands.
-    pub status: SessionStatus,
-    /// The turn in progress.
-    pub active_turn_id: Option<String>,
-    /// Attached vaults.
-    pub vault_ids: Json,
-    /// Credential selections.
-    pub credential_selections: Json,
-    /// The session that owns the sandbox.
-    pub sandbox_owner_id: Option<SessionId>,
-    /// The sandbox resource.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sandbox_id: Option<String>,
-    /// The sandbox spec or null.
-    pub sandbox: Json,
-    /// `default`, `inline`, `shared` or `sandbox`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sandbox_source: Option<String>,
-    /// MCP snapshot or null.
-    pub mcp_snapshot: Json,
-    /// MCP diagnostics.
-    pub mcp_diagnostics: Json,
-    /// What it waits for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub waits: Option<Json>,
-    /// Text of a segment that threw.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// Actions that are pending, delivering or uncertain.
-    pub actions: Vec<Json>,
-    /// `{effectId, turnId, kind, error}` of the whole session.
-    pub uncertain_effects: Vec<Json>,
-}
-
-/// A row of `GET /v1/sessions`.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SessionSummary {
-    /// Its id.
-    pub id: SessionId,
-    /// Its definition.
-    pub agent_id: AgentId,
-    /// Whose.
-    pub owner_user_id: String,
-    /// Where it stands.
-    pub status: SessionStatus,
-    /// The turn in progress.
-    pub active_turn_id: Option<String>,
-}
-
-/// `GET /v1/sessions/{id}/items`.
-#[derive(Clone, Debug)]
-pub struct Items {
-    /// Envelopes as JSON text, in order.
-    pub items: Vec<Arc<str>>,
-    /// Cursor of the last record read, the request's own when nothing was read, else none.
-    pub cursor: Option<String>,
-    /// Whether more was there to read when `limit` stopped it.
-    pub more: bool,
-}
-
-/// What an observer is shown.
-#[derive(Clone, Debug)]
-pub enum Observed {
-    /// A served event.
-    Event {
-        /// Its cursor.
-        cursor: String,
-        /// Its type.
-        kind: &'static str,
-        /// The envelope as JSON text.
-        body: Arc<str>,
-    },
-    /// A piece of a model's answer, as JSON text; never recorded.
-    Preview(Arc<str>),
-}
-
-/// The Tenant's figures for status pages.
-#[derive(Clone, Debug)]
-pub struct TenantFigures {
-    /// Sessions, running ones, effects.
-    pub counts: crate::ports::store::Counts,
-    /// Where segments run.
-    pub harness_mode: HarnessMode,
-    /// In-process harnesses and connected peers count alike.
-    pub harnesses_connected: usize,
-    /// Whether a connected harness serves workspaces.
-    pub harness_workspace: bool,
-    /// Workspaces on record.
-    pub workspaces: i64,
-    /// Whether the Tenant still takes new work.
-    pub accepting: bool,
 }
 
 /// A running Tenant. Cheap to clone; lives as long as its tree.
