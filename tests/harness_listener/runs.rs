@@ -184,7 +184,7 @@ async fn a_release_gives_the_session_to_whoever_has_room() {
 
 #[actix_web::test]
 async fn a_harness_that_answers_pings_and_does_not_renew_loses_its_run_within_a_lease() {
-    let world = World::with(|config| config.owner_lease_ms = 1_000).await;
+    let world = World::with(|config| config.owner_lease_ms = 3_000).await;
     let session = world.session("s-hung").await;
     let mut hung = Peer::ready(world.address).await;
     let run = hung.lease().await;
@@ -197,7 +197,7 @@ async fn a_harness_that_answers_pings_and_does_not_renew_loses_its_run_within_a_
     assert_eq!((&cancel["m"], &cancel["p"]["reason"]), (&json!("cancel"), &json!("ownership.lost")));
     assert_eq!(cancel["p"]["runId"], run.id.as_str());
     assert!(
-        held.elapsed() < Duration::from_millis(1_400),
+        held.elapsed() < Duration::from_millis(4_200),
         "one lease and what a busy machine takes: {:?}",
         held.elapsed()
     );

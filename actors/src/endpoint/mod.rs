@@ -101,6 +101,8 @@ impl EndpointActor {
             return;
         }
         self.looking = true;
+        // A task that panicked has told nobody; its delivery is lost at the deadline.
+        self.in_flight.retain(|_, flight| !flight.task.is_finished());
         let (agent, room) = (self.agent.clone(), self.room());
         let jitter = jitter(&self.tree);
         let store = self.tree.ports.store.clone();

@@ -487,6 +487,30 @@ fn an_endpoints_actor_that_dies_is_started_again_and_an_answer_on_its_way_is_rec
 }
 
 #[test]
+fn a_delivery_that_panics_is_lost_at_its_deadline_and_holds_up_no_other() {
+    sim(|| async {
+        let count = Arc::new(AtomicUsize::new(0));
+        let calls = Arc::clone(&count);
+        let endpoints = FakeEndpoints::new(move |_| {
+            assert!(calls.fetch_add(1, Ordering::SeqCst) > 0, "a test has the first delivery panic");
+            (10, ok(&json!(1)))
+        });
+        let (world, _) = charging(endpoints).await;
+        register(&world).await;
+        let (a, b) = (world.open("a").await, world.open("b").await);
+        world.say(&a, "k").await.unwrap();
+        world.until(&a, &[S::Uncertain]).await;
+        world.say(&b, "k").await.unwrap();
+        world.until(&b, &[S::Completed]).await;
+        let actors = world.tenant.actors().await;
+        let endpoint = actors.iter().find(|actor| actor["kind"] == "endpoint").unwrap();
+        assert_eq!(endpoint["state"]["inFlight"], json!([]));
+        let counts = world.tenant.figures().await.unwrap().counts;
+        assert_eq!((counts.uncertain_effects, counts.delivering_actions), (1, 0));
+    });
+}
+
+#[test]
 fn a_crash_delivers_what_waited_and_loses_what_an_endpoint_had() {
     sim(|| async {
         let slow = Arc::new(AtomicUsize::new(1));
