@@ -181,12 +181,42 @@ fn the_same_seed_gives_the_same_trace_and_another_seed_another() {
     assert_ne!(play(42).trace, play(43).trace);
 }
 
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|n| n.parse().ok())
+}
+
+/// Seeds of one test: 10,000 are tried by four, side by side.
+const QUARTER: u64 = 2_500;
+
+/// The quarter from `first` on; whoever asks for seeds of their own gets them from the first test alone.
+fn quarter(first: u64) {
+    if number("NYLORUN_SIM_SEEDS").or(number("NYLORUN_SIM_FIRST")).is_none() {
+        each_seed(first, QUARTER);
+    }
+}
+
 #[test]
 fn invariants_hold_while_connections_break_and_harnesses_die() {
-    let number =
-        |name: &str, default| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
-    let seeds: u64 = number("NYLORUN_SIM_SEEDS", 400);
-    let first: u64 = number("NYLORUN_SIM_FIRST", 1);
+    let seeds = number("NYLORUN_SIM_SEEDS").unwrap_or(QUARTER);
+    each_seed(number("NYLORUN_SIM_FIRST").unwrap_or(1), seeds);
+}
+
+#[test]
+fn invariants_hold_while_connections_break_in_the_second_quarter_of_seeds() {
+    quarter(1 + QUARTER);
+}
+
+#[test]
+fn invariants_hold_while_connections_break_in_the_third_quarter_of_seeds() {
+    quarter(1 + 2 * QUARTER);
+}
+
+#[test]
+fn invariants_hold_while_connections_break_in_the_last_quarter_of_seeds() {
+    quarter(1 + 3 * QUARTER);
+}
+
+fn each_seed(first: u64, seeds: u64) {
     let (mut repeated, mut uncertain, mut completed) = (0, 0, 0);
     for seed in first..first + seeds {
         // Printed before it runs: a run that hangs or dies still names its seed.
