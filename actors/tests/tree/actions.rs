@@ -297,12 +297,12 @@ fn a_cancel_cuts_the_delivery_and_leaves_it_uncertain_and_what_waits_cancelled()
 }
 
 #[test]
-fn two_hundred_sessions_keep_to_the_endpoints_limit_and_all_end() {
+fn a_thousand_actions_at_once_keep_to_the_endpoints_limit_and_each_reaches_it_once() {
     sim(|| async {
         let (world, _) = charging(FakeEndpoints::new(|_| (40, ok(&json!(1))))).await;
         register(&world).await;
         let mut ids = Vec::new();
-        for n in 0..200 {
+        for n in 0..1_000 {
             let id = world.open(&format!("s{n}")).await;
             world.say(&id, "k").await.unwrap();
             ids.push(id);
@@ -311,11 +311,11 @@ fn two_hundred_sessions_keep_to_the_endpoints_limit_and_all_end() {
             world.until(id, &[S::Completed]).await;
         }
         let seen = world.endpoints.seen();
-        assert_eq!(seen.len(), 200);
+        assert_eq!(seen.len(), 1_000);
         let most = seen.iter().map(|s| s.at_once).max().unwrap();
         assert_eq!(most, 16, "as many as allowed, and no more");
         let each: HashSet<_> = seen.iter().map(|s| s.action.clone()).collect();
-        assert_eq!(each.len(), 200, "each once");
+        assert_eq!(each.len(), 1_000, "each once");
     });
 }
 
