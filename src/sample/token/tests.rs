@@ -1,3 +1,5 @@
+//! Each defect of a delivery token that the sample endpoint refuses, and when it fetches keys.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,3 +1,5 @@
+//! The tools read, write and edit over plain directories: limits, odd files, exact outputs.
+
 use std::os::unix::fs::symlink;
 
 use nylorun_actors::model::Json;

@@ -1,3 +1,5 @@
+//! The tools grep and glob over plain directories: order, caps, links, odd names.
+
 use std::fs;
 use std::os::unix::fs::symlink;
 
