@@ -8,7 +8,11 @@
 mod conformance;
 #[path = "sandbox/escapes.rs"]
 mod escapes;
+#[path = "sandbox/figures.rs"]
+mod figures;
 #[path = "sandbox/manager.rs"]
 mod manager;
+#[path = "sandbox/share.rs"]
+mod share;
 #[path = "sandbox/support.rs"]
 mod support;

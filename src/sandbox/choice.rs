@@ -1,5 +1,6 @@
 //! Which backend is used: what an operator asked for, what works here, and what is said of it (spec: sandbox, section 12).
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use nylorun_actors::model::workspace::{DEFAULT_IMAGE, Probe, WorkspaceReport};
@@ -30,6 +31,8 @@ pub struct Means {
     pub runner: Runner,
     /// What a workspace may use whose sandbox does not say.
     pub limits: Limits,
+    /// The folder of the workspaces. What is left behind in the system is told by it to be ours.
+    pub root: PathBuf,
 }
 
 impl Kind {
@@ -69,9 +72,10 @@ impl Kind {
     /// In words.
     pub fn make(self, means: &Means) -> Result<Arc<dyn Backend>, String> {
         Ok(match self {
-            Self::Namespaces => Arc::new(Local::new(self, Cage::Namespaces, means.runner.clone())),
-            Self::Process => Arc::new(Local::new(self, Cage::None, means.runner.clone())),
-            Self::Landlock | Self::Docker => return Err("it is not built in yet".to_owned()),
+            Self::Namespaces => Arc::new(Local::new(self, Cage::Namespaces, means)),
+            Self::Landlock => Arc::new(Local::new(self, Cage::Landlock, means)),
+            Self::Process => Arc::new(Local::new(self, Cage::None, means)),
+            Self::Docker => return Err("it is not built in yet".to_owned()),
         })
     }
 }

@@ -53,6 +53,25 @@ pub struct Spaces {
     pub spec: Json,
 }
 
+/// Makes each test once for each backend. `every`: `process`, too; `apart`: those that keep apart.
+macro_rules! for_each_backend {
+    (every: $($test:ident)*) => {
+        super::support::for_each_backend! { apart: $($test)* }
+        super::support::for_each_backend! { process Process: $($test)* }
+    };
+    (apart: $($test:ident)*) => {
+        super::support::for_each_backend! { namespaces Namespaces: $($test)* }
+        super::support::for_each_backend! { landlock Landlock: $($test)* }
+    };
+    ($name:ident $kind:ident: $($test:ident)*) => {
+        mod $name {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() { super::$test(nylorun::sandbox::choice::Kind::$kind).await; })*
+        }
+    };
+}
+pub(crate) use for_each_backend;
+
 pub const TENANT: &str = "tn_test";
 
 impl Spaces {
@@ -108,11 +127,14 @@ impl Spaces {
 }
 
 pub fn manager(dir: &TempDir, kind: Kind, limits: Limits) -> Manager {
-    let runner = Runner { program: env!("CARGO_BIN_EXE_nylorun").into() };
+    let runner = Runner::new(env!("CARGO_BIN_EXE_nylorun").into());
     let parts = Parts {
         tenant: TENANT.into(),
         root: dir.path().join("sandboxes"),
-        choice: Arc::new(Choice::new(Preference::Only(kind), Means { runner, limits })),
+        choice: Arc::new(Choice::new(
+            Preference::Only(kind),
+            Means { runner, limits, root: dir.path().join("sandboxes") },
+        )),
         clock: Arc::new(SystemClock),
     };
     Manager::new(parts).unwrap()
