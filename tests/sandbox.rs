@@ -16,3 +16,5 @@ mod manager;
 mod share;
 #[path = "sandbox/support.rs"]
 mod support;
+#[path = "sandbox/tools.rs"]
+mod tools;

@@ -19,6 +19,8 @@ use crate::sandbox::job::Limits;
 use crate::sandbox::run::Runner;
 use crate::store;
 
+const PREFERENCE: Preference = Preference::Auto;
+
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -67,7 +69,12 @@ impl Check {
 /// When the answer cannot be written.
 pub async fn run(settings: &Settings, out: &Out) -> Result<u8, Fault> {
     let running = running(&settings.home);
-    let mut checks = vec![versions(), home(&settings.home, running), database(&settings.database), port(settings, running)];
+    let mut checks = vec![
+        versions(),
+        home(&settings.home, running),
+        database(&settings.database),
+        port(settings, running),
+    ];
     let sandbox = Sandbox::find(settings).await?;
     checks.push(sandbox.check());
     let failed = checks.iter().any(|check| check.state == State::Fail);
@@ -123,7 +130,8 @@ fn home(home: &Path, running: Option<Option<u32>>) -> Check {
             .fix("give it to this user, or choose another with --home DIR or NYLORUN_HOME");
     }
     if home.exists() && !home.is_dir() {
-        return Check::new("home", State::Fail, format!("{shown} is no directory")).fix("choose another with --home DIR");
+        return Check::new("home", State::Fail, format!("{shown} is no directory"))
+            .fix("choose another with --home DIR");
     }
     let message = match running {
         Some(Some(pid)) => format!("{shown}, in use by process {pid}"),
@@ -141,7 +149,10 @@ fn database(path: &Path) -> Check {
         Ok(Some(found)) if found.applied < found.known => Check::new(
             "database",
             State::Warn,
-            format!("{shown} can be read; schema {} of {}: the next start brings it up to date", found.applied, found.known),
+            format!(
+                "{shown} can be read; schema {} of {}: the next start brings it up to date",
+                found.applied, found.known
+            ),
         )
         .fix("keep a copy of it before"),
         Ok(Some(found)) => {
@@ -183,7 +194,7 @@ impl Sandbox {
         })?;
         let root = settings.home.join("sandboxes");
         let means = Means { runner: Runner::new(program), limits: Limits::default(), root };
-        let chosen = Selection::make(settings.sandbox, &means).await;
+        let chosen = Selection::make(PREFERENCE, &means).await;
         let mut backends = Vec::new();
         for kind in Kind::ALL {
             let found = probe(kind, &means).await.map(|(_, works)| works);
@@ -194,7 +205,7 @@ impl Sandbox {
             groups.forget();
             groups.name()
         });
-        Ok(Self { preference: settings.sandbox, chosen, backends, cgroups })
+        Ok(Self { preference: PREFERENCE, chosen, backends, cgroups })
     }
 
     fn check(&self) -> Check {
@@ -213,7 +224,11 @@ impl Sandbox {
         let backends = self.backends.iter().map(|backend| {
             let works = backend.found.as_ref().ok();
             let limits = works.map(|works| {
-                works.limits.iter().map(|(what, how)| ((*what).to_owned(), json!(how))).collect::<serde_json::Map<_, _>>()
+                works
+                    .limits
+                    .iter()
+                    .map(|(what, how)| ((*what).to_owned(), json!(how)))
+                    .collect::<serde_json::Map<_, _>>()
             });
             json!({
                 "name": backend.kind.name(),

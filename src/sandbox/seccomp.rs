@@ -182,12 +182,9 @@ impl Filter {
         let mut rules: BTreeMap<i64, Vec<SeccompRule>> = refused.map(|call| (*call, Vec::new())).collect();
         let clone: Result<_, String> = NAMESPACES.iter().map(|flag| has(number(*flag))).collect();
         rules.insert(libc::SYS_clone, clone?);
+        let families: Result<_, String> = FAMILIES.iter().map(|family| equals(0, number(*family))).collect();
         // Refused altogether where there is no network namespace.
-        if !rules.contains_key(&libc::SYS_socket) {
-            let families: Result<_, String> =
-                FAMILIES.iter().map(|family| equals(0, number(*family))).collect();
-            rules.insert(libc::SYS_socket, families?);
-        }
+        rules.entry(libc::SYS_socket).or_insert(families?);
         // Keystrokes for whoever has the terminal.
         rules.insert(libc::SYS_ioctl, vec![equals(1, libc::TIOCSTI)?]);
         if !more.is_empty() {

@@ -211,7 +211,7 @@ mod tests {
         let usage = count(dir.path());
         assert_eq!(usage.inodes, 3, "a folder, a file with two names, a link that is not followed");
         assert!((100_000..200_000).contains(&usage.bytes), "{usage:?}");
-        fs::set_permissions(workspace.join("d"), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(workspace.join("d"), fs::Permissions::from_mode(0o000)).unwrap();
         assert_eq!(count(dir.path()).inodes, 3, "a closed folder hides nothing");
     }
 

