@@ -142,6 +142,18 @@ impl Manager {
         self.0.selection.get_or_init(|| Selection::make(self.0.preference, &self.0.runner)).await
     }
 
+    /// Takes over what another record says of workspaces whose files are here and that the own record does not name: it
+    /// may have been lost, and a folder without a record is removed.
+    pub async fn adopt(&self, known: Vec<WorkspaceRecord>) {
+        let here = self.0.folders.list(&key_prefix(&self.0.tenant)).await;
+        for mut record in known {
+            if here.contains(&record.key) && self.0.records.get(&record.key).is_none() {
+                record.state = WorkspaceState::Stopped;
+                self.0.records.put(record);
+            }
+        }
+    }
+
     /// Runs work on a task of its own: it goes on to its orderly end, whatever becomes of the caller, and is told to
     /// hurry when the caller is gone.
     fn spawn<T, F>(&self, work: impl FnOnce(Self, Cancelled) -> F) -> BoxFuture<'static, Result<T, ApiError>>
@@ -190,7 +202,7 @@ impl Manager {
         let (before, now) = (self.0.records.get(key), self.now());
         let record = WorkspaceRecord {
             key: key.to_owned(),
-            session_id: before.as_ref().map_or_else(|| session.owner_id.clone(), |b| b.session_id.clone()),
+            session_id: session.owner_id.clone(),
             sandbox_id: session.sandbox_id.clone(),
             backend: "virtual".to_owned(),
             image: before.as_ref().map_or_else(
@@ -547,7 +559,7 @@ impl WorkspaceManager for Manager {
         self.spawn(move |manager, _| manager.remove(what))
     }
 
-    fn close(&self) -> BoxFuture<'static, ()> {
+    fn close(&self, claims: Option<Arc<dyn Claims>>) -> BoxFuture<'static, ()> {
         let manager = self.clone();
         async move {
             manager.0.closing.send_replace(true);
@@ -555,7 +567,7 @@ impl WorkspaceManager for Manager {
                 let _turn = live.queue.lock().await;
                 let open = live.state().open;
                 if open {
-                    manager.stop(&key, &live, None).await;
+                    manager.stop(&key, &live, claims.as_ref()).await;
                 }
             }
         }
