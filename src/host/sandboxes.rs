@@ -26,8 +26,9 @@ use nylorun_actors::tenant::Tenant;
 use nylorun_actors::workspaces::local::RecordedClaims;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::sandbox::backend::{Backend, Preference};
+use crate::sandbox::choice::{Choice, Means, Preference};
 use crate::sandbox::host::Nowhere;
+use crate::sandbox::job::Limits;
 use crate::sandbox::manager::{Manager, Parts};
 use crate::sandbox::run::Runner;
 
@@ -91,11 +92,10 @@ impl Sandboxes {
     /// backend and tells the log.
     pub fn settle(&self, tenant: Tenant) {
         let (Some(manager), Some(threads)) = (self.manager.clone(), &self.threads) else { return };
-        if self.preference == Preference::Only(Backend::Process) {
-            tracing::warn!(
-                "the sandbox backend is `process`: commands of agents run as the user of this process and see its \
-                 files, its processes and its network. Choose it only where every agent may do what you may"
-            );
+        if let Preference::Only(kind) = self.preference
+            && let Some(warning) = kind.warning()
+        {
+            tracing::warn!("{warning}");
         }
         let store = self.store.clone();
         threads.spawn(async move {
@@ -110,8 +110,10 @@ impl Sandboxes {
             }
             let chosen = manager.selection().await;
             let reason = &chosen.report.reason;
-            match chosen.backend {
-                Some(backend) => tracing::info!(backend = backend.name(), reason, "sandboxes are served"),
+            match &chosen.backend {
+                Some(backend) => {
+                    tracing::info!(backend = backend.kind().name(), reason, "sandboxes are served")
+                }
                 None => tracing::warn!(reason, "no sandboxes are served"),
             }
         });
@@ -129,7 +131,9 @@ impl Sandboxes {
 fn open(root: PathBuf, tenant: TenantId, preference: Preference) -> Result<(Manager, Runtime), String> {
     let program =
         crate::sandbox::helper::program().map_err(|error| format!("this program is not found: {error}"))?;
-    let parts = Parts { tenant, root, preference, runner: Runner { program }, clock: Arc::new(SystemClock) };
+    let means = Means { runner: Runner { program }, limits: Limits::default() };
+    let choice = Arc::new(Choice::new(preference, means));
+    let parts = Parts { tenant, root, choice, clock: Arc::new(SystemClock) };
     let manager = Manager::new(parts).map_err(|error| error.to_string())?;
     let threads = Builder::new_multi_thread()
         .worker_threads(THREADS)

@@ -18,7 +18,7 @@ use self::layers::Layers;
 pub(crate) use self::layers::file_text;
 use crate::gates::OutboundPolicy;
 use crate::harness_api::HarnessTokens;
-use crate::sandbox::backend::Preference;
+use crate::sandbox::choice::Preference;
 use crate::telemetry::LogFormat;
 
 /// What one setting is.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nylorun::sandbox::backend::Backend;
+use nylorun::sandbox::choice::Kind;
+use nylorun::sandbox::job::Limits;
 use nylorun::sandbox::records::FILE;
 use nylorun_actors::model::workspace::{
     BytesAnswer, BytesOf, FilesOf, ListAnswer, Removal, Tool, ToolOutcome, WorkspaceBytes, WorkspaceList,
@@ -16,7 +17,7 @@ use serde_json::json;
 use super::support::{Heard, Spaces, TENANT, manager, of};
 
 fn spaces() -> Spaces {
-    Spaces::new(Backend::Process)
+    Spaces::new(Kind::Process)
 }
 
 const STATE: [&str; 3] = ["state", "reattach", "lost"];
@@ -93,7 +94,11 @@ async fn a_restart_finds_its_workspaces_and_says_when_files_are_gone() {
         spaces.dir.path().join("sandboxes").join(format!("nylorun-{TENANT}-0011223344556677")),
     )
     .unwrap();
-    let next = Spaces { manager: manager(&spaces.dir, Backend::Process), heard: Arc::default(), ..spaces };
+    let next = Spaces {
+        manager: manager(&spaces.dir, Kind::Process, Limits::default()),
+        heard: Arc::default(),
+        ..spaces
+    };
     // Its record said that it runs, and nothing of it does; a folder that nobody knows is removed.
     let swept = next.manager.sweep(None, next.heard.clone()).await.unwrap();
     assert_eq!((swept.len(), swept[0].state), (1, WorkspaceState::Stopped));
@@ -107,7 +112,11 @@ async fn a_restart_finds_its_workspaces_and_says_when_files_are_gone() {
     );
     assert_eq!(next.says("s", "cat file").await, "kept");
     std::fs::remove_dir_all(next.folder("s")).unwrap();
-    let last = Spaces { manager: manager(&next.dir, Backend::Process), heard: Arc::default(), ..next };
+    let last = Spaces {
+        manager: manager(&next.dir, Kind::Process, Limits::default()),
+        heard: Arc::default(),
+        ..next
+    };
     assert_eq!(last.says("s", "ls").await, "");
     assert!(last.heard.told(&STATE).contains(&"running - true".to_owned()));
 }
@@ -174,7 +183,7 @@ async fn a_spec_that_cannot_be_had_and_a_closed_manager_run_nothing() {
 
 #[tokio::test]
 async fn a_cage_that_does_not_stand_is_told_and_nothing_ran() {
-    let spaces = Spaces::new(Backend::Namespaces);
+    let spaces = Spaces::new(Kind::Namespaces);
     spaces.says("s", "true").await;
     // The workspace's folder becomes a file under a manager that thinks it open.
     std::fs::remove_dir_all(spaces.folder("s")).unwrap();
@@ -193,7 +202,7 @@ async fn a_workspace_whose_record_was_lost_keeps_its_files_when_somebody_else_ha
     let all = spaces.manager.sweep(None, spaces.heard.clone()).await.unwrap();
     spaces.manager.close(None).await;
     std::fs::write(spaces.dir.path().join("sandboxes").join(FILE), "no record").unwrap();
-    let again = manager(&spaces.dir, Backend::Namespaces);
+    let again = manager(&spaces.dir, Kind::Process, Limits::default());
     let known = all.into_iter().filter(|record| record.session_id == "known".into()).collect();
     again.adopt(known).await;
     let left = again.sweep(None, spaces.heard.clone()).await.unwrap();

@@ -46,7 +46,7 @@ fn the_backend_is_chosen_behind_a_host_that_is_ready_and_is_told_everywhere() {
 #[test]
 fn a_backend_that_keeps_nothing_apart_is_warned_of_and_an_unknown_one_refuses_to_start() {
     let server = Server::start_with(Options::default().env("NYLORUN_SANDBOX_BACKEND", "process"));
-    until_logged(&server, &["WARN", "commands of agents run as the user of this process"]);
+    until_logged(&server, &["WARN", "`process` keeps nothing apart"]);
     let config = server.command(&["config", "--sandbox", "process", "--json"]).output().unwrap();
     let config: Json = nylorun_actors::model::json::parse(&config.stdout).unwrap();
     let row = &config["settings"]["sandbox"];

@@ -11,7 +11,7 @@ use nylorun_actors::tenant::{HarnessMode, ModelOnCrash};
 use super::{Effective, Listen, Origin, SETTINGS, Settings, SettingsError, parse_port};
 use crate::gates::OutboundPolicy;
 use crate::harness_api::HarnessTokens;
-use crate::sandbox::backend::Preference;
+use crate::sandbox::choice::Preference;
 use crate::telemetry::{LogFormat, check_filter};
 
 /// Values of all layers; the first one to set a key wins.
