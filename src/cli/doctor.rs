@@ -19,8 +19,6 @@ use crate::sandbox::job::Limits;
 use crate::sandbox::run::Runner;
 use crate::store;
 
-const PREFERENCE: Preference = Preference::Auto;
-
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -194,7 +192,7 @@ impl Sandbox {
         })?;
         let root = settings.home.join("sandboxes");
         let means = Means { runner: Runner::new(program), limits: Limits::default(), root };
-        let chosen = Selection::make(PREFERENCE, &means).await;
+        let chosen = Selection::make(settings.sandbox, &means).await;
         let mut backends = Vec::new();
         for kind in Kind::ALL {
             let found = probe(kind, &means).await.map(|(_, works)| works);
@@ -205,7 +203,7 @@ impl Sandbox {
             groups.forget();
             groups.name()
         });
-        Ok(Self { preference: PREFERENCE, chosen, backends, cgroups })
+        Ok(Self { preference: settings.sandbox, chosen, backends, cgroups })
     }
 
     fn check(&self) -> Check {

@@ -131,7 +131,7 @@ impl Sandboxes {
 fn open(root: PathBuf, tenant: TenantId, preference: Preference) -> Result<(Manager, Runtime), String> {
     let program =
         crate::sandbox::helper::program().map_err(|error| format!("this program is not found: {error}"))?;
-    let means = Means { runner: Runner { program }, limits: Limits::default() };
+    let means = Means { runner: Runner::new(program), limits: Limits::default(), root: root.clone() };
     let choice = Arc::new(Choice::new(preference, means));
     let parts = Parts { tenant, root, choice, clock: Arc::new(SystemClock) };
     let manager = Manager::new(parts).map_err(|error| error.to_string())?;
