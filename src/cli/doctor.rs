@@ -190,12 +190,22 @@ impl Sandbox {
         let program = helper::program().map_err(|error| {
             Fault::new(exit::FAILED, "runtime", format!("this program cannot be found: {error}"))
         })?;
-        let root = settings.home.join("sandboxes");
+        // Not the Runtime's own: it may be running, and what it holds is not looked at.
+        let root = PathBuf::from(format!("/nylorun-doctor/{}", std::process::id()));
         let means = Means { runner: Runner::new(program), limits: Limits::default(), root };
         let chosen = Selection::make(settings.sandbox, &means).await;
+        if let Some(backend) = &chosen.backend {
+            backend.close().await;
+        }
         let mut backends = Vec::new();
         for kind in Kind::ALL {
-            let found = probe(kind, &means).await.map(|(_, works)| works);
+            let found = match probe(kind, &means).await {
+                Ok((backend, works)) => {
+                    backend.close().await;
+                    Ok(works)
+                }
+                Err(why) => Err(why),
+            };
             backends.push(Backend { kind, found });
         }
         let instance = format!("doctor-{}", std::process::id());
