@@ -16,6 +16,7 @@ use nylorun_actors::model::transcript::Entry;
 use nylorun_actors::ports::engine::{
     AbortSignal, ApiCode, ApiError, EffectReport, IntentAnswer, OutcomeAnswer, Preview, RunLink,
 };
+use nylorun_actors::ports::workspaces::RunWorkspaces;
 
 use super::channel::{Channel, Params};
 
@@ -29,6 +30,7 @@ pub(super) struct WireLink {
     pub(super) resolved: Rc<Resolved>,
     /// A value, as `effect.outcome` has it, that travels with the next thing the run says.
     pub(super) deferred: RefCell<Option<Params>>,
+    pub(super) workspaces: Option<RunWorkspaces>,
 }
 
 impl WireLink {
@@ -150,5 +152,9 @@ impl RunLink for WireLink {
 
     fn abort(&self) -> AbortSignal {
         self.abort.clone()
+    }
+
+    fn workspaces(&self) -> Option<RunWorkspaces> {
+        self.workspaces.clone()
     }
 }

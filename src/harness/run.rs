@@ -77,6 +77,7 @@ pub(super) fn start(runs: &Rc<Runs>, channel: &Channel, renew_every: Duration, l
         abort: signal.clone(),
         resolved: Rc::clone(&resolved),
         deferred: RefCell::default(),
+        workspaces: runs.workspaces(channel, &grant.run_id),
     };
     let link = Rc::new(link);
     let run = Run {
