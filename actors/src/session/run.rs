@@ -7,6 +7,7 @@ use actix::prelude::*;
 use tokio::time::Instant;
 
 use super::{Advance, Held, SessionActor};
+use crate::messages::harness::Hold;
 use crate::messages::session::{
     Claimed, Intend, McpDiscovered, ReadTranscript, ReleaseRun, RenewLease, Report, ReportAndIntend,
 };
@@ -73,6 +74,10 @@ impl SessionActor {
             && let Ok(held) = self.held(run)
         {
             let agent = held.agent.clone();
+            if let Some(harness) = &held.harness {
+                // One for each Action: rare control, as the outcome that ends it.
+                harness.do_send(Hold { run: run.clone(), effect: id.clone() });
+            }
             self.tree.nudge_endpoint(&agent);
         }
         if !matches!(result, Ok(IntentAnswer::Execute { .. } | IntentAnswer::Pending))

@@ -5,6 +5,7 @@
 mod actions;
 mod bare;
 mod fencing;
+mod holds;
 mod observers;
 mod ordered;
 mod panics;
