@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use nylorun_actors::model::workspace::{DEFAULT_IMAGE, Probe, WorkspaceReport};
+use nylorun_actors::model::workspace::{Probe, WorkspaceReport};
 use tokio::sync::OnceCell;
 
 use super::backend::{Backend, Isolation, Works};
@@ -179,7 +179,7 @@ impl Selection {
             isolation: backend.as_ref().map(|backend| backend.isolation().as_str().to_owned()),
             reason,
             probes,
-            default_image: DEFAULT_IMAGE.to_owned(),
+            default_image: means.docker.image.clone(),
         };
         Self { backend, report }
     }

@@ -56,7 +56,15 @@ pub struct DockerMeans {
 
 impl Default for DockerMeans {
     fn default() -> Self {
-        Self { host: None, image: DEFAULT_IMAGE.to_owned() }
+        Self::of(None, None)
+    }
+}
+
+impl DockerMeans {
+    /// What was set, and the usual for what was not.
+    #[must_use]
+    pub fn of(host: Option<String>, image: Option<String>) -> Self {
+        Self { host, image: image.unwrap_or_else(|| DEFAULT_IMAGE.to_owned()) }
     }
 }
 
