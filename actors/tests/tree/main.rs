@@ -6,6 +6,7 @@ mod actions;
 mod bare;
 mod fencing;
 mod observers;
+mod ordered;
 mod panics;
 mod reconcile;
 mod simulation;
