@@ -119,15 +119,15 @@ impl Dockerd {
         let clear = Command::new("bash").args(["-c", CLEAR, "clear"]).arg(&self.dir).status();
         assert!(clear.unwrap().success());
         fs::create_dir_all(&self.dir).unwrap();
-        Command::new("setsid")
-            .args(["bash", "-c", BESIDE, "beside"])
+        let beside = Command::new("setsid")
+            .args(["--fork", "bash", "-c", BESIDE, "beside"])
             .args([&self.dir, users])
             .current_dir("/")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+            .status();
+        assert!(beside.unwrap().success());
         let began = Instant::now();
         while !self.answers() {
             let log = || fs::read_to_string(self.dir.join("log")).unwrap_or_default();
@@ -164,14 +164,16 @@ impl Dockerd {
             fs::create_dir_all(to.parent().unwrap()).unwrap();
             fs::copy(library, to).unwrap();
         }
-        let tar = Command::new("tar")
+        let mut tar = Command::new("tar")
             .arg("-C")
             .arg(&root)
             .args(["-c", "."])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let import = self.client().args(["import", "-", IMAGE]).stdin(tar.stdout.unwrap()).output().unwrap();
+        let layers = tar.stdout.take().unwrap();
+        let import = self.client().args(["import", "-", IMAGE]).stdin(layers).output().unwrap();
         assert!(import.status.success(), "{}", String::from_utf8_lossy(&import.stderr));
+        assert!(tar.wait().unwrap().success());
     }
 }

@@ -19,7 +19,7 @@ mod exec;
 mod network;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -219,7 +219,7 @@ impl Inner {
         tried.and(stopped)
     }
 
-    async fn tried(&self, space: &Space, workspace: &PathBuf) -> Result<(), String> {
+    async fn tried(&self, space: &Space, workspace: &Path) -> Result<(), String> {
         let token = format!("{:016x}", rand::random::<u64>());
         std::fs::write(workspace.join("token"), &token).map_err(|error| error.to_string())?;
         let container = self.container(space).await?;
