@@ -197,7 +197,8 @@ async fn twenty_workspaces_come_and_go_and_leave_nothing() {
 async fn whatever_a_command_does_nothing_of_it_runs_on() {
     let Some(docker) = Dockerd::get() else { return };
     let spaces = spaces(&docker);
-    let alone = "ps | grep -v -e PID -e docker-init -e 'sleep 2147483647' -e ps -e grep -e sh | wc -l";
+    let alone =
+        "ps > /tmp/ps; grep -v -e PID -e docker-init -e 'sleep 2147483647' -e ps -e sh /tmp/ps | wc -l";
     spaces.says("s", "true").await;
     let container = of_instance(&docker, &spaces.dir);
     // What would end it is killed; what it leaves behind is in sessions of its own.
