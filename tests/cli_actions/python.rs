@@ -25,10 +25,9 @@ impl Example {
             .env_remove("NYLORUN_SERVER_KEY")
             .stdout(Stdio::piped())
             .spawn()
-            .expect("Debian's python3 (apt-get install python3 python3-cryptography)");
+            .expect("started");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let first =
-            lines.next().expect("it needs python3-cryptography, as `make test` installs").expect("a line");
+        let first = lines.next().expect("a line").expect("a line");
         assert!(first.starts_with("endpoint ready url=http://127.0.0.1:"), "{first}");
         // What it prints of deliveries is read, so that it never waits for us.
         std::thread::spawn(move || lines.for_each(drop));
@@ -50,8 +49,25 @@ impl Drop for Example {
     }
 }
 
+/// Whether the example can run here at all. Root gets what it needs by `make test`; for others it is skipped, and says so.
+fn has_python() -> bool {
+    let import = Command::new(PYTHON).args(["-c", "import cryptography"]).stderr(Stdio::null()).status();
+    let has = import.is_ok_and(|status| status.success());
+    assert!(
+        has || !nix::unistd::geteuid().is_root(),
+        "apt-get install python3 python3-cryptography, as `make test` does"
+    );
+    if !has {
+        eprintln!("SKIPPED: the Python example needs Debian's python3 and python3-cryptography");
+    }
+    has
+}
+
 #[test]
 fn the_python_example_looks_up_asks_a_person_and_refunds_in_the_background() {
+    if !has_python() {
+        return;
+    }
     let server = server();
     let example = Example::start(&server);
     let run = server.run(&["run", AGENT, MESSAGE, "--session", "s1"]);
