@@ -238,6 +238,9 @@ pub struct Settings {
     /// As --allowed-hosts, for the harness listener
     #[arg(long, value_name = "NAME:PORT,…")]
     pub harness_allowed_hosts: Option<String>,
+    /// What keeps the commands of sandboxes apart: auto, or a backend by its name
+    #[arg(long, value_name = "BACKEND")]
+    pub sandbox: Option<String>,
     /// Where the record is kept: sqlite://PATH
     #[arg(long, value_name = "URL")]
     pub database_url: Option<String>,
@@ -274,6 +277,7 @@ impl Settings {
             text("harness", &self.harness),
             text("harness-listen", &self.harness_listen),
             text("harness-allowed-hosts", &self.harness_allowed_hosts),
+            text("sandbox", &self.sandbox),
             text("database-url", &self.database_url),
             text("tenant-id", &self.tenant_id),
             text("tenant-name", &self.tenant_name),

@@ -14,6 +14,7 @@ use nylorun_actors::model::transcript::Entry;
 use nylorun_actors::ports::engine::{
     AbortSignal, ApiCode, ApiError, EffectReport, IntentAnswer, OutcomeAnswer, Preview, RunLink,
 };
+use nylorun_actors::ports::workspaces::RunWorkspaces;
 
 use super::channel::Channel;
 
@@ -25,6 +26,7 @@ pub(super) struct WireLink {
     pub(super) cursor: i64,
     pub(super) abort: AbortSignal,
     pub(super) resolved: Rc<Resolved>,
+    pub(super) workspaces: Option<RunWorkspaces>,
 }
 
 fn invalid(message: &str) -> ApiError {
@@ -108,5 +110,9 @@ impl RunLink for WireLink {
 
     fn abort(&self) -> AbortSignal {
         self.abort.clone()
+    }
+
+    fn workspaces(&self) -> Option<RunWorkspaces> {
+        self.workspaces.clone()
     }
 }

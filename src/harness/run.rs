@@ -76,6 +76,7 @@ pub(super) fn start(runs: &Rc<Runs>, channel: &Channel, renew_every: Duration, l
         cursor: start.transcript.cursor,
         abort: signal.clone(),
         resolved: Rc::clone(&resolved),
+        workspaces: runs.workspaces(channel, &grant.run_id),
     };
     let run = Run {
         channel: channel.clone(),

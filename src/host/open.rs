@@ -18,6 +18,7 @@ use nylorun_actors::tenant::{HarnessMode, Tenant, TenantConfig, TenantPorts};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::home::{Home, LOCAL_KEY, key_hash};
+use super::sandboxes::{FOLDER, Sandboxes};
 use super::settings::Settings;
 use super::studio::{STUDIO, studio_key};
 use crate::api::Cause;
@@ -41,16 +42,22 @@ pub struct Opened {
     pub models: Arc<SealedProviders>,
     /// Its signing keys.
     pub signing: Arc<SigningKeys>,
+    /// The workspaces of its in-process harness.
+    pub sandboxes: Option<Sandboxes>,
     /// Its store, to be closed last.
     pub store: Arc<SqliteStore>,
 }
 
 impl Opened {
-    /// Stops the tree, then the harnesses' listener, then the store. What was running is resumed by the next start.
+    /// Stops the tree, then the harnesses' listener, the workspaces, and the store. What was running is resumed by the
+    /// next start.
     pub async fn close(self, harnesses: Option<HarnessListener>) {
         self.tenant.stop().await;
         if let Some(harnesses) = harnesses {
             harnesses.stop().await;
+        }
+        if let Some(sandboxes) = self.sandboxes {
+            sandboxes.close().await;
         }
         let store = self.store;
         // It waits for what is queued, which nothing on this thread may do.
@@ -110,8 +117,9 @@ impl Opener {
         let (signing, actions) = self.deliveries(&store, &vault);
         let models = SealedProviders::load(handle, vault).await.map_err(store_failure)?;
         let models = Arc::new(models);
-        let tenant = self.start(&store, &models, actions).await?;
-        Ok(Opened { tenant, models, signing, store })
+        let sandboxes = self.sandboxes(&store).await?;
+        let tenant = self.start(&store, &models, actions, sandboxes.as_ref()).await?;
+        Ok(Opened { tenant, models, signing, sandboxes, store })
     }
 
     async fn store(&self) -> Result<Arc<SqliteStore>, OpenFailure> {
@@ -175,11 +183,26 @@ impl Opener {
         (signing, Arc::new(transport))
     }
 
+    /// The workspaces of this process. Runs that are executed elsewhere have theirs there.
+    async fn sandboxes(&self, store: &Arc<SqliteStore>) -> Result<Option<Sandboxes>, OpenFailure> {
+        if self.settings.harness == HarnessMode::Remote {
+            return Ok(None);
+        }
+        let (root, tenant) = (self.home.path(FOLDER), store.tenant_id().clone());
+        let (preference, handle) = (self.settings.sandbox, store.handle());
+        let opened =
+            tokio::task::spawn_blocking(move || Sandboxes::open(root, tenant, preference, handle)).await;
+        opened
+            .map(Some)
+            .map_err(|error| quarantine("open-failed", &error.to_string(), "start again; the log says more"))
+    }
+
     async fn start(
         &self,
         store: &Arc<SqliteStore>,
         models: &Arc<SealedProviders>,
         actions: Arc<dyn ActionTransport>,
+        sandboxes: Option<&Sandboxes>,
     ) -> Result<Tenant, OpenFailure> {
         let providers = Providers::new(ProviderLimits::default());
         let router = ModelRouter::new(Arc::clone(models) as Arc<dyn ProviderSource>, providers);
@@ -200,7 +223,7 @@ impl Opener {
             blobs: Arc::new(blobs),
             actions,
             schemas: Arc::new(Outputs),
-            workspaces: None,
+            workspaces: sandboxes.map(Sandboxes::manager),
         };
         Tenant::start(tenant_config(&self.settings), ports).await.map_err(store_failure)
     }

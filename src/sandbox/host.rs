@@ -75,8 +75,8 @@ impl WorkspaceHost for SandboxHost {
     }
 }
 
-/// Stands where workspaces cannot be kept.
-struct Nowhere(String);
+/// Stands where workspaces cannot be kept, and says why.
+pub struct Nowhere(pub String);
 
 impl Nowhere {
     fn error<T: Send + 'static>(&self) -> BoxFuture<'static, Result<T, ApiError>> {
@@ -124,7 +124,7 @@ impl WorkspaceManager for Nowhere {
         self.error()
     }
 
-    fn close(&self) -> BoxFuture<'static, ()> {
+    fn close(&self, _: Option<Arc<dyn Claims>>) -> BoxFuture<'static, ()> {
         async {}.boxed()
     }
 }

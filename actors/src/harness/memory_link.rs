@@ -21,6 +21,7 @@ use crate::model::turn::RunGrant;
 use crate::ports::engine::{
     AbortSignal, ApiCode, ApiError, EffectReport, IntentAnswer, OutcomeAnswer, Preview, RunLink,
 };
+use crate::ports::workspaces::RunWorkspaces;
 use crate::session::SessionActor;
 use crate::tenant::feeds::Feeds;
 
@@ -33,6 +34,7 @@ pub struct MemoryLink {
     abort: AbortSignal,
     resolved: Rc<Resolved>,
     feeds: Arc<Feeds>,
+    workspaces: Option<RunWorkspaces>,
     /// A value that travels with the next thing the run says.
     deferred: RefCell<Option<Before>>,
     /// Held while a deferred value is on its way: what comes after it must not overtake it.
@@ -52,6 +54,7 @@ impl MemoryLink {
         abort: AbortSignal,
         resolved: Rc<Resolved>,
         feeds: Arc<Feeds>,
+        workspaces: Option<RunWorkspaces>,
     ) -> Self {
         Self {
             run: grant.run_id.clone(),
@@ -61,6 +64,7 @@ impl MemoryLink {
             abort,
             resolved,
             feeds,
+            workspaces,
             deferred: RefCell::default(),
             gate: Rc::default(),
         }
@@ -148,5 +152,9 @@ impl RunLink for MemoryLink {
 
     fn abort(&self) -> AbortSignal {
         self.abort.clone()
+    }
+
+    fn workspaces(&self) -> Option<RunWorkspaces> {
+        self.workspaces.clone()
     }
 }

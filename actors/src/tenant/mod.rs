@@ -35,13 +35,13 @@ use crate::model::canonical::manifest_hash;
 use crate::model::command::{Command, Receipt};
 use crate::model::ids::{AgentId, SessionId, TenantId};
 use crate::model::json::{Json, JsonText};
-use crate::ports::Workspaces;
 use crate::ports::store::{DefinitionRow, Page, Reads, StoreError, StoreHandle, StoreResult};
+use crate::ports::{WorkspaceError, Workspaces};
 use crate::rules::commands::Prepared;
 use crate::rules::workspaces::{self as rules_of_workspaces, SessionWorkspace};
 use crate::rules::{Refusal, definitions, sessions};
 use crate::session::SessionActor;
-use crate::workspaces;
+use crate::workspaces::{self, Missing};
 
 /// How often a session's actor is looked for before its caller is told to come back.
 const FIND_ATTEMPTS: usize = 50;
@@ -334,6 +334,15 @@ impl Tenant {
     #[must_use]
     pub fn workspaces(&self) -> Arc<dyn Workspaces> {
         workspaces::of(&self.tree)
+    }
+
+    /// Sweeps the workspaces once, beside the sweeper's own time: whatever is on record as running when a process starts
+    /// does not run.
+    ///
+    /// # Errors
+    /// Whatever stopped it; the sweeper makes up for it.
+    pub async fn sweep_workspaces(&self) -> Result<(), WorkspaceError> {
+        workspaces::sweep(&self.tree, &Missing::default()).await
     }
 
     /// A session's turn in progress and its workspace, for the tool routes.

@@ -1,5 +1,5 @@
-//! Workspaces in memory, for tests of whoever reaches them: files in a map, a command that is its own output, and one
-//! (`wait`) that runs until its call is given up.
+//! Workspaces in memory, for tests of whoever reaches them: files in a map, a command that is its own output, one
+//! (`wait`) that runs until its call is given up, and one (`wait a second`) that does.
 
 // These stand in for what a test would otherwise set up: they may panic.
 #![allow(clippy::unwrap_used)]
@@ -106,6 +106,10 @@ impl Inner {
         let text = |name: &str| call.input[name].as_str().unwrap_or_default().to_owned();
         let outcome = match call.tool {
             Tool::Bash if text("command") == "wait" => std::future::pending().await,
+            Tool::Bash if text("command") == "wait a second" => {
+                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                ToolOutcome::Completed { output: json!({"exitCode": 0, "stdout": "waited", "stderr": ""}) }
+            }
             Tool::Bash => ToolOutcome::Completed {
                 output: json!({"exitCode": 0, "stdout": text("command"), "stderr": ""}),
             },
@@ -225,7 +229,7 @@ impl WorkspaceManager for FakeWorkspaces {
         async { Ok(()) }.boxed()
     }
 
-    fn close(&self) -> BoxFuture<'static, ()> {
+    fn close(&self, _claims: Option<Arc<dyn Claims>>) -> BoxFuture<'static, ()> {
         async {}.boxed()
     }
 }
