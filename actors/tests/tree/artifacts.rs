@@ -2,6 +2,7 @@
 //! (spec: sandbox, section 14).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nylorun_actors::limits::{BLOB_GRACE_MS, BLOB_SWEEP_EVERY_MS, EXPORT_FILES};
@@ -204,10 +205,13 @@ fn a_crash_in_the_middle_of_a_save_leaves_it_uncertain_and_no_artifact() {
     sim(|| async {
         let mut world = World::with_workspaces(saving(vec![json!({"content": "x"})])).await;
         let id = world.open("s").await;
-        // The commit that would name the bytes never happens: the process dies there.
-        world.store.inject(Arc::new(|point: &FaultPoint| {
-            let names = point.events.iter().any(|kind| kind.as_str() == "artifact.created");
-            names.then_some(StoreError::Closed)
+        // The commit that would name the bytes never happens, and none after it: the process dies there.
+        let dead = AtomicBool::new(false);
+        world.store.inject(Arc::new(move |point: &FaultPoint| {
+            if point.events.iter().any(|kind| kind.as_str() == "artifact.created") {
+                dead.store(true, Ordering::SeqCst);
+            }
+            dead.load(Ordering::SeqCst).then_some(StoreError::Closed)
         }));
         world.say(&id, "1").await.unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -21,10 +21,13 @@ pub enum Artifacts {
     /// Keep a file as a new artifact, or as the next version of one
     Put(Put),
     /// Read the bytes of a file, or of one file of a folder
+    #[command(disable_version_flag = true)]
     Get(Get),
     /// List the files of a folder
+    #[command(disable_version_flag = true)]
     Tree(At),
     /// Say what changed in a folder since an earlier version
+    #[command(disable_version_flag = true)]
     Diff {
         /// Which version.
         #[command(flatten)]
@@ -34,6 +37,7 @@ pub enum Artifacts {
         from: Option<String>,
     },
     /// Read a folder as a zip archive
+    #[command(disable_version_flag = true)]
     Zip {
         /// Which version.
         #[command(flatten)]
@@ -43,6 +47,7 @@ pub enum Artifacts {
         to: To,
     },
     /// Make a link that lets whoever has it read one version for a while
+    #[command(disable_version_flag = true)]
     Link(Link),
     /// Delete an artifact with its versions and bytes
     Rm {
