@@ -75,7 +75,7 @@ impl Held {
 
 impl SessionActor {
     /// After an intent: what nobody has to do is not in flight, and an Action goes to its endpoint.
-    fn intended(&mut self, run: &RunId, id: &EffectId, result: &Result<IntentAnswer, ApiError>) {
+    fn intended(&mut self, run: &RunId, id: &EffectId, result: Result<&IntentAnswer, &ApiError>) {
         if matches!(result, Ok(IntentAnswer::Pending))
             && let Ok(held) = self.held(run)
         {
@@ -137,7 +137,7 @@ impl Handler<Intend> for SessionActor {
         };
         Box::pin(wrap_future::<_, Self>(intending).map(move |result, act, ctx| {
             let result = result.map_err(refused);
-            act.intended(&run, &id, &result);
+            act.intended(&run, &id, result.as_ref());
             act.after(&run, &result, ctx);
             result
         }))
@@ -145,7 +145,7 @@ impl Handler<Intend> for SessionActor {
 }
 
 impl Handler<ReportAndIntend> for SessionActor {
-    type Result = ResponseActFuture<Self, Result<IntentAnswer, ApiError>>;
+    type Result = ResponseActFuture<Self, Result<(OutcomeAnswer, IntentAnswer), ApiError>>;
 
     fn handle(&mut self, msg: ReportAndIntend, _ctx: &mut Self::Context) -> Self::Result {
         let ReportAndIntend { run, before, intent, hash } = msg;
@@ -167,13 +167,15 @@ impl Handler<ReportAndIntend> for SessionActor {
             let all = Arc::new((scope, value, agent, prepared));
             let write = move |tx: &mut dyn Tx| {
                 let (scope, value, agent, prepared) = all.as_ref();
-                match effects::record_value(tx, scope, value, agent)? {
-                    OutcomeAnswer::Completed(_) => effects::intend(tx, scope, prepared),
-                    OutcomeAnswer::Uncertain => Ok(IntentAnswer::Uncertain),
-                }
+                let recorded = effects::record_value(tx, scope, value, agent)?;
+                let intended = match recorded {
+                    OutcomeAnswer::Completed(_) => effects::intend(tx, scope, prepared)?,
+                    OutcomeAnswer::Uncertain => IntentAnswer::Uncertain,
+                };
+                Ok((recorded, intended))
             };
-            let answer = persist(&tree.ports.store, None, write).await;
-            save::intended(&tree, call, answer).await
+            let (recorded, answer) = persist(&tree.ports.store, None, write).await?;
+            Ok((recorded, save::intended(&tree, call, Ok(answer)).await?))
         };
         Box::pin(wrap_future::<_, Self>(writing).map(move |result, act, ctx| {
             let result = result.map_err(refused);
@@ -184,7 +186,7 @@ impl Handler<ReportAndIntend> for SessionActor {
                     held.facts.remove(&done);
                 }
             }
-            act.intended(&run, &id, &result);
+            act.intended(&run, &id, result.as_ref().map(|(_, intended)| intended));
             act.after(&run, &result, ctx);
             result
         }))

@@ -7,6 +7,7 @@ mod artifacts;
 mod bare;
 mod fencing;
 mod observers;
+mod ordered;
 mod panics;
 mod reconcile;
 mod simulation;
