@@ -172,7 +172,7 @@ impl Handler<ReportAndIntend> for SessionActor {
                     OutcomeAnswer::Completed(_) => effects::intend(tx, scope, prepared)?,
                     OutcomeAnswer::Uncertain => IntentAnswer::Uncertain,
                 };
-                Ok((recorded, intended))
+                Ok::<_, RunRefusal>((recorded, intended))
             };
             let (recorded, answer) = persist(&tree.ports.store, None, write).await?;
             Ok((recorded, save::intended(&tree, call, Ok(answer)).await?))
