@@ -1,5 +1,8 @@
 //! Artifacts in the real program: what survives a stop and a crash, what a large upload costs, and the commands.
 
+// Helpers of a test may stop at the first surprise too.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::io::{Read as _, Write as _};

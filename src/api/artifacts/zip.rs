@@ -150,7 +150,8 @@ fn dos_time(at: Micros) -> (u16, u16) {
     let read = || {
         let year = number(0, 4)?.checked_sub(1980).filter(|year| *year < 128)?;
         let date = year << 9 | number(5, 7)? << 5 | number(8, 10)?;
-        let time = number(11, 13)? << 11 | number(14, 16)? << 5 | number(17, 19)? / 2;
+        let half = number(17, 19)? / 2;
+        let time = number(11, 13)? << 11 | number(14, 16)? << 5 | half;
         Some((time, date))
     };
     read().unwrap_or((0, 1 << 5 | 1))
