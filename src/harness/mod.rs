@@ -71,7 +71,7 @@ pub fn harness(settings: HarnessSettings, out: &Out) -> Result<u8, Fault> {
 /// The workspaces that this harness serves: none without a folder for them, or where nothing keeps commands apart.
 async fn workspace_host(settings: &HarnessSettings) -> Result<Option<Arc<dyn WorkspaceHost>>, Fault> {
     let Some(root) = &settings.root else { return Ok(None) };
-    let host = SandboxHost::new(root.join("sandboxes"), settings.sandbox).await;
+    let host = SandboxHost::new(root.join("sandboxes"), settings.sandbox, settings.docker.clone()).await;
     let host = host.map_err(|why| Fault::new(exit::FAILED, "runtime", why))?;
     let selection = host.selection();
     match &selection.backend {

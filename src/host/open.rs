@@ -189,9 +189,11 @@ impl Opener {
             return Ok(None);
         }
         let (root, tenant) = (self.home.path(FOLDER), store.tenant_id().clone());
-        let (preference, handle) = (self.settings.sandbox, store.handle());
+        let (preference, docker) = (self.settings.sandbox, self.settings.docker.clone());
+        let handle = store.handle();
         let opened =
-            tokio::task::spawn_blocking(move || Sandboxes::open(root, tenant, preference, handle)).await;
+            tokio::task::spawn_blocking(move || Sandboxes::open(root, tenant, preference, docker, handle))
+                .await;
         opened
             .map(Some)
             .map_err(|error| quarantine("open-failed", &error.to_string(), "start again; the log says more"))
