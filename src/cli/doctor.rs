@@ -15,7 +15,6 @@ use crate::host::settings::Settings;
 use crate::sandbox::cgroups::Cgroups;
 use crate::sandbox::choice::{Kind, Means, Preference, Selection, probe};
 use crate::sandbox::helper;
-use crate::sandbox::job::Limits;
 use crate::sandbox::run::Runner;
 use crate::store;
 
@@ -192,7 +191,7 @@ impl Sandbox {
         })?;
         // Not the Runtime's own: it may be running, and what it holds is not looked at.
         let root = PathBuf::from(format!("/nylorun-doctor/{}", std::process::id()));
-        let means = Means { runner: Runner::new(program), limits: Limits::default(), root };
+        let means = Means { docker: settings.docker.clone(), ..Means::new(Runner::new(program), root) };
         let chosen = Selection::make(settings.sandbox, &means).await;
         if let Some(backend) = &chosen.backend {
             backend.close().await;

@@ -12,6 +12,8 @@
 //! | [`job`], [`control`] | what it is given, and what it says |
 //! | [`namespaces`], [`landlock`], [`seccomp`] | the cages that it builds around itself |
 //! | [`cgroups`], [`family`], [`usage`] | what all processes of a command may take together, and what a workspace has on disk |
+//! | [`docker`] | the one whose commands run in containers |
+//! | [`way_out`] | the socket in a sandbox through which it reaches the hosts of its list |
 //! | [`host`] | the workspaces of a harness in a process of its own |
 //! | [`input`] | what the tools are asked, read in one place |
 //! | [`files`], [`search`] | the tools but for `bash`; they run in the cage, too |
@@ -21,6 +23,7 @@ mod caged;
 pub mod cgroups;
 pub mod choice;
 pub mod control;
+pub mod docker;
 pub mod events;
 mod family;
 pub mod files;
@@ -43,3 +46,4 @@ mod starts;
 mod stem;
 pub mod streams;
 pub mod usage;
+pub mod way_out;

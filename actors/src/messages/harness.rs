@@ -54,6 +54,8 @@ pub struct Unplaced {
 pub struct Incoming {
     /// One message, whole.
     pub text: String,
+    /// Whether the one behind it has come already, whole too.
+    pub more: bool,
 }
 
 /// A sign of life from a connection's socket: a ping or a pong.
@@ -87,6 +89,18 @@ pub struct CancelRun {
 pub struct DropRun {
     /// Which run.
     pub run: RunId,
+}
+
+/// An effect of a run is pending: somebody else does it, and the run keeps its lease and waits. The hold ends with
+/// [`EffectResolved`], or with the run: by its own time (`action-hold-ms`), a cancel, or an uncertain end. Over a wire the
+/// answer to the intent says it; this is what the harness's actor knows of it.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Hold {
+    /// Which run.
+    pub run: RunId,
+    /// The effect that it waits for.
+    pub effect: EffectId,
 }
 
 /// `effect.resolved`: an Action that a held run waits for has an outcome.

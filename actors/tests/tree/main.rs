@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod actions;
+mod artifacts;
 mod bare;
 mod fencing;
+mod holds;
 mod observers;
+mod ordered;
 mod panics;
 mod reconcile;
 mod simulation;
