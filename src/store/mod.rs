@@ -15,6 +15,7 @@ mod queue;
 mod reader;
 mod reads;
 mod rows;
+mod sandboxes;
 mod schema;
 mod tenant;
 mod workspaces;

@@ -7,6 +7,7 @@
 mod actions;
 mod data;
 mod keys;
+mod sandboxes;
 mod tenant;
 mod tx;
 mod workspaces;
