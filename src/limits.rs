@@ -15,6 +15,7 @@ use crate::engine::model::provider::{MESSAGE_CHARS, ProviderLimits};
 use crate::engine::model::script::{MAX_DELAY_MS, MAX_STEPS};
 use crate::engine::run::{DEFINITIONS, cache, kit};
 use crate::gates::actions::{ANSWER_BYTES, RETRY_AFTER_MOST};
+use crate::gates::egress::{self, head::HEAD_BYTES};
 use crate::gates::outbound::{CONNECT_WAIT, IDLE_CONNECTION, IDLE_CONNECTIONS, URL_CHARS};
 use crate::harness::channel::REQUESTS;
 use crate::harness::lease::{HELLO_WAIT, LEASE_RETRY, LOST_GRACE, STOP_GRACE};
@@ -404,6 +405,34 @@ fn harness() -> Vec<Row> {
             "sandbox/manager",
             "it stops; its files stay",
             "the sandbox's `idle`",
+        ),
+        row(
+            "connections of a sandbox through the egress proxy",
+            egress::TUNNELS.to_string(),
+            "gates/egress",
+            "a further one is answered 429",
+            "fixed",
+        ),
+        row(
+            "the head of a request to the egress proxy",
+            format!("{} KiB, {} s", HEAD_BYTES / 1024, egress::HEAD_WAIT.as_secs()),
+            "gates/egress",
+            "it is answered 431 or 408 and closed",
+            "fixed",
+        ),
+        row(
+            "resolving a host of a sandbox, and connecting to one of its addresses",
+            format!("{} s each", egress::DIAL_WAIT.as_secs()),
+            "gates/egress",
+            "the next address is tried; after the last the request is answered 502",
+            "fixed",
+        ),
+        row(
+            "a connection of a sandbox without traffic",
+            format!("{} min", egress::IDLE.as_secs() / 60),
+            "gates/egress",
+            "it is closed",
+            "fixed",
         ),
         row("an output larger than a frame", "64 MiB", "harness/run", "the turn fails and says so", "fixed"),
         row(

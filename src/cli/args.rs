@@ -162,7 +162,7 @@ pub struct Harness {
     /// Folder of the workspaces it serves; without one it serves none [NYLORUN_HARNESS_ROOT, default: /harness]
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// What keeps commands apart: auto, namespaces, process [NYLORUN_SANDBOX_BACKEND, default: auto]
+    /// What keeps commands apart: auto, namespaces, landlock, docker, process [NYLORUN_SANDBOX_BACKEND, default: auto]
     #[arg(long, value_name = "BACKEND")]
     pub sandbox: Option<String>,
     /// Port of GET /health on 127.0.0.1; 0 picks a free one [NYLORUN_HARNESS_HEALTH_PORT, default: 4300]

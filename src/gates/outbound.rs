@@ -170,7 +170,7 @@ fn literal(url: &Url) -> Option<IpAddr> {
 }
 
 /// Finds the addresses of a name.
-pub(super) type Lookup = dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync;
+pub type Lookup = dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync;
 
 pub(super) fn system_lookup(name: String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
     Box::pin(async move {

@@ -74,9 +74,9 @@ async fn workspace_host(settings: &HarnessSettings) -> Result<Option<Arc<dyn Wor
     let host = SandboxHost::new(root.join("sandboxes"), settings.sandbox).await;
     let host = host.map_err(|why| Fault::new(exit::FAILED, "runtime", why))?;
     let selection = host.selection();
-    match selection.backend {
+    match &selection.backend {
         Some(backend) => {
-            tracing::info!(root = %root.display(), backend = backend.name(), "workspaces are served")
+            tracing::info!(root = %root.display(), backend = backend.kind().name(), reason = selection.report.reason, "workspaces are served")
         }
         None => tracing::warn!(reason = selection.report.reason, "no workspaces are served"),
     }

@@ -11,7 +11,7 @@ use secrecy::SecretString;
 
 use crate::cli::fault::{Fault, exit};
 use crate::host::settings::{Effective, Origin, Setting, SettingsError, file_text};
-use crate::sandbox::backend::Preference;
+use crate::sandbox::choice::Preference;
 use crate::telemetry::{LogFormat, check_filter};
 
 /// Path of the Harness API, added to a URL that has none.
@@ -73,7 +73,7 @@ pub const SETTINGS: &[Setting] = &[
         env: &["NYLORUN_SANDBOX_BACKEND"],
         flag: true,
         default: "auto",
-        what: "What keeps commands apart: auto, namespaces, process",
+        what: "What keeps commands apart: auto, namespaces, landlock, docker, process",
     },
     Setting {
         key: "health-port",

@@ -1,192 +1,160 @@
-//! The backends: how commands of a workspace are kept apart, which of them works here, and what each cannot do
-//! (spec: sandbox, section 12; DESIGN.md, section 8).
+//! What every way of keeping workspaces apart has in common (spec: sandbox, section 12; DESIGN.md, section 8).
 //!
-//! On the wire every one of ours is `virtual` with the isolation `process`: clients and harnesses know no other names.
+//! The manager knows this trait and nothing else of a backend. On the wire every one of ours is `virtual`: clients and
+//! harnesses know no other names. The real name is in the reasons of the report, which operators read.
+//!
+//! | To have | Change |
+//! |---|---|
+//! | another backend | implement [`Backend`], add a [`Kind`](super::choice::Kind) and its arm in `Kind::make` |
+//! | a network with an allow list | answer `unmet` with `None`, and give the cage its way out where the backend starts one |
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use nylorun_actors::model::json::Json;
 use nylorun_actors::model::manifest::{parse_duration_ms, parse_size_bytes};
-use nylorun_actors::model::workspace::{DEFAULT_IMAGE, Probe, WorkspaceReport};
-use tokio::sync::watch;
 
-use super::job::{Cage, Job, Limits, Work};
-use super::limits::{CPUS, DISK_BYTES, IDLE_MS, MEMORY_BYTES, OPEN_FILES, PROCESSES};
-use super::run::Runner;
+use super::choice::Kind;
+use super::job::{Answer, Limits, Work};
+use super::limits::IDLE_MS;
+use super::run::{Cancelled, Ran, RunError};
 
 /// The user on the host whom helpers of root become. Nobody else should have it.
 pub const HOST_UID: u32 = 64_533;
 
-/// How long a probe may take.
-const PROBE_WAIT: Duration = Duration::from_secs(10);
-
-/// A way to keep commands apart.
+/// What clients are told of how a workspace is kept apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backend {
-    /// Namespaces and a filter over system calls.
-    Namespaces,
-    /// Limits alone: whoever runs a command runs it as this process. Only by name.
+pub enum Isolation {
+    /// Processes of this machine.
     Process,
+    /// A container.
+    Container,
 }
 
-/// What is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Preference {
-    /// Whatever keeps apart and works here.
-    #[default]
-    Auto,
-    /// This one, or none.
-    Only(Backend),
-}
-
-impl Preference {
-    /// The preference of a name.
-    ///
-    /// # Errors
-    /// The names that there are.
-    pub fn from_name(name: &str) -> Result<Self, String> {
-        match name.trim().to_lowercase().as_str() {
-            "" | "auto" | "virtual" => Ok(Self::Auto),
-            "namespaces" => Ok(Self::Only(Backend::Namespaces)),
-            "process" => Ok(Self::Only(Backend::Process)),
-            other => Err(format!(
-                "{other:?} is no sandbox backend; there are auto, virtual, namespaces and process"
-            )),
-        }
-    }
-
-    fn backends(self) -> Vec<Backend> {
-        match self {
-            Self::Auto => vec![Backend::Namespaces],
-            Self::Only(backend) => vec![backend],
-        }
-    }
-}
-
-impl Backend {
-    /// The name that operators know.
+impl Isolation {
+    /// Its name on the wire.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
-            Self::Namespaces => "namespaces",
             Self::Process => "process",
+            Self::Container => "container",
         }
-    }
-
-    /// How its helpers are kept apart.
-    #[must_use]
-    pub fn cage(self) -> Cage {
-        match self {
-            Self::Namespaces => Cage::Namespaces,
-            Self::Process => Cage::None,
-        }
-    }
-
-    /// Whether it works here.
-    async fn probe(self, runner: &Runner) -> Result<(), String> {
-        let folder = Folder::make().map_err(|error| error.to_string())?;
-        let job = Job {
-            cage: self.cage(),
-            folder: folder.0.clone(),
-            host_uid: HOST_UID,
-            limits: limits(&Json::Null),
-            work: Work::Probe,
-        };
-        let (_never, sign) = watch::channel(false);
-        let answer = runner.answer(&job, PROBE_WAIT, sign).await;
-        answer.map(|_| ()).map_err(|error| error.to_string())
     }
 }
 
-/// A folder for a probe that goes with it.
-struct Folder(std::path::PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Nobody but the probe has used it.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-impl Folder {
-    fn make() -> std::io::Result<Self> {
-        let name = format!("nylorun-probe-{}-{:08x}", std::process::id(), rand::random::<u32>());
-        let folder = Self(std::env::temp_dir().join(name));
-        for name in ["workspace", "tmp"] {
-            std::fs::create_dir_all(folder.0.join(name))?;
-        }
-        Ok(folder)
-    }
-}
-
-/// Which backend is used, and why. Chosen once, for as long as the process lives.
+/// A workspace as backends see it. Its folders are there, whoever runs commands in it.
 #[derive(Clone, Debug)]
-pub struct Selection {
-    /// The one.
-    pub backend: Option<Backend>,
-    /// What is said of it.
-    pub report: WorkspaceReport,
+pub struct Space {
+    /// Its key: a prefix and hexadecimal digits.
+    pub key: String,
+    /// The folder on the host with `workspace` and `tmp` in it.
+    pub folder: PathBuf,
+    /// What its sandbox asks for.
+    pub spec: Json,
+    /// What its commands may use, all together.
+    pub limits: Limits,
 }
 
-impl Selection {
-    /// Tries what is asked for, in order.
-    pub async fn make(preference: Preference, runner: &Runner) -> Self {
-        let (mut chosen, mut probes, mut skipped) = (None, Vec::new(), Vec::new());
-        for backend in preference.backends() {
-            let probed = backend.probe(runner).await;
-            let reason = probed.as_ref().err().cloned();
-            probes.push(Probe {
-                name: "virtual".to_owned(),
-                available: probed.is_ok(),
-                isolation: "process".to_owned(),
-                reason: reason.clone(),
-                version: None,
-            });
-            match reason {
-                None => {
-                    chosen = Some(backend);
-                    break;
-                }
-                Some(reason) => skipped.push(format!("{}: {reason}", backend.name())),
+/// What a probe of a backend that works has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Works {
+    /// The version of what does the work, where it has one.
+    pub version: Option<String>,
+    /// Each limit and what enforces it, for operators: `("memory", "cgroup v1")`.
+    pub limits: Vec<(&'static str, String)>,
+}
+
+impl Works {
+    /// The limits in one line; those that are enforced in the same way together.
+    #[must_use]
+    pub fn limits_in_words(&self) -> String {
+        let mut ways: Vec<(&str, Vec<&str>)> = Vec::new();
+        for (what, how) in &self.limits {
+            match ways.iter_mut().find(|(way, _)| way == how) {
+                Some((_, all)) => all.push(what),
+                None => ways.push((how, vec![what])),
             }
         }
-        let reason = match chosen {
-            Some(backend) if skipped.is_empty() => format!("{} works here", backend.name()),
-            Some(backend) => format!("{} works here; not {}", backend.name(), skipped.join("; ")),
-            None => format!("no backend works here: {}", skipped.join("; ")),
-        };
-        let report = WorkspaceReport {
-            preference: if preference == Preference::Auto { "auto" } else { "virtual" }.to_owned(),
-            backend: chosen.map(|_| "virtual".to_owned()),
-            isolation: chosen.map(|_| "process".to_owned()),
-            reason,
-            probes,
-            default_image: DEFAULT_IMAGE.to_owned(),
-        };
-        Self { backend: chosen, report }
+        let ways: Vec<String> =
+            ways.iter().map(|(how, all)| format!("{} by {how}", all.join(", "))).collect();
+        ways.join("; ")
     }
 }
 
-/// Why a spec cannot be had with our backends: they have no network, and no images.
+/// A way to keep commands apart. Futures end whatever becomes of their caller: a command's processes are gone when its
+/// future is done, and soon after it was dropped.
+pub trait Backend: Send + Sync + 'static {
+    /// Which one.
+    fn kind(&self) -> Kind;
+
+    /// How clients are told that it keeps apart.
+    fn isolation(&self) -> Isolation {
+        Isolation::Process
+    }
+
+    /// Whether it works here, or in words why not. Tried once; it may take seconds.
+    fn probe(&self) -> BoxFuture<'_, Result<Works, String>>;
+
+    /// Why a spec cannot be had with it.
+    fn unmet(&self, spec: &Json) -> Option<String>;
+
+    /// Makes a workspace ready, or in words why it cannot be. The folders are there already.
+    fn open<'a>(&'a self, _space: &'a Space) -> BoxFuture<'a, Result<(), String>> {
+        async { Ok(()) }.boxed()
+    }
+
+    /// Runs a command with the shell, in `/workspace`.
+    fn command<'a>(
+        &'a self,
+        space: &'a Space,
+        command: &'a str,
+        within: Duration,
+        sign: Cancelled,
+    ) -> BoxFuture<'a, Result<Ran, RunError>>;
+
+    /// Does other work: a tool, a listing, the bytes of a file.
+    fn work<'a>(
+        &'a self,
+        space: &'a Space,
+        work: Work,
+        within: Duration,
+        sign: Cancelled,
+    ) -> BoxFuture<'a, Result<Answer, RunError>>;
+
+    /// Lets go of what it holds of a workspace; its files stay. Nothing runs in it. Also before it is removed.
+    fn stop<'a>(&'a self, _key: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        async { Ok(()) }.boxed()
+    }
+
+    /// Lets go of everything. Nothing runs any more.
+    fn close(&self) -> BoxFuture<'_, ()> {
+        async {}.boxed()
+    }
+}
+
+/// Why a spec cannot be had where there is no network.
 #[must_use]
-pub fn unmet(spec: &Json) -> Option<String> {
+pub fn needs_network(spec: &Json) -> Option<String> {
     let network = &spec["network"];
     let allows = network["allow"].as_array().is_some_and(|hosts| !hosts.is_empty());
     let preset = network["preset"].as_str().is_some_and(|preset| preset != "none");
     (allows || preset).then(|| "The sandbox asks for a network, and this backend has none.".to_owned())
 }
 
-/// What commands of a spec may use.
+/// What commands of a spec may use: what it says, else the defaults.
 #[must_use]
-pub fn limits(spec: &Json) -> Limits {
+pub fn limits(spec: &Json, defaults: &Limits) -> Limits {
     let resources = &spec["resources"];
     let cpus = resources["cpus"].as_u64().and_then(|cpus| u32::try_from(cpus).ok()).filter(|cpus| *cpus > 0);
     Limits {
-        cpus: cpus.unwrap_or(CPUS),
-        memory_bytes: resources["memory"].as_str().and_then(parse_size_bytes).unwrap_or(MEMORY_BYTES),
-        processes: PROCESSES,
-        open_files: OPEN_FILES,
-        file_bytes: DISK_BYTES,
+        cpus: cpus.unwrap_or(defaults.cpus),
+        memory_bytes: resources["memory"]
+            .as_str()
+            .and_then(parse_size_bytes)
+            .unwrap_or(defaults.memory_bytes),
+        ..*defaults
     }
 }
 
@@ -204,22 +172,23 @@ mod tests {
     #[test]
     fn a_spec_with_a_network_is_not_met_and_limits_are_its_own_or_the_defaults() {
         for met in [json!({}), json!(null), json!({"network": {"preset": "none", "allow": []}})] {
-            assert_eq!(unmet(&met), None, "{met}");
+            assert_eq!(needs_network(&met), None, "{met}");
         }
         for not in [json!({"network": {"preset": "dev"}}), json!({"network": {"allow": ["a.example"]}})] {
-            assert!(unmet(&not).is_some(), "{not}");
+            assert!(needs_network(&not).is_some(), "{not}");
         }
         let spec = json!({"resources": {"cpus": 3, "memory": "256MiB"}, "idle": "1m"});
-        assert_eq!((limits(&spec).cpus, limits(&spec).memory_bytes, idle_ms(&spec)), (3, 256 << 20, 60_000));
-        assert_eq!((limits(&json!({})).cpus, idle_ms(&json!({}))), (CPUS, IDLE_MS));
+        let defaults = Limits { processes: 7, ..Limits::default() };
+        let of = limits(&spec, &defaults);
+        assert_eq!((of.cpus, of.memory_bytes, of.processes, idle_ms(&spec)), (3, 256 << 20, 7, 60_000));
+        assert_eq!((limits(&json!({}), &defaults), idle_ms(&json!({}))), (defaults, IDLE_MS));
     }
 
     #[test]
-    fn a_backend_that_keeps_nothing_apart_is_had_only_by_its_name() {
-        assert_eq!(Preference::from_name(" Auto "), Ok(Preference::Auto));
-        assert_eq!(Preference::from_name("virtual"), Ok(Preference::Auto));
-        assert!(!Preference::Auto.backends().contains(&Backend::Process));
-        assert_eq!(Preference::from_name("process"), Ok(Preference::Only(Backend::Process)));
-        assert!(Preference::from_name("docker").unwrap_err().contains("namespaces"));
+    fn limits_that_are_enforced_alike_are_told_together() {
+        let limits =
+            vec![("memory", "cgroup v1".into()), ("CPUs", "x".into()), ("processes", "cgroup v1".into())];
+        let works = Works { version: None, limits };
+        assert_eq!(works.limits_in_words(), "memory, processes by cgroup v1; CPUs by x");
     }
 }

@@ -8,6 +8,7 @@ use nylorun_actors::model::workspace::{
 };
 use serde_json::json;
 
+use super::backend::Isolation;
 use super::input::Input;
 use super::limits::EVENT_COMMAND_CHARS;
 use super::run::{End, Ran};
@@ -15,6 +16,8 @@ use super::run::{End, Ran};
 /// What more a change of state has to say.
 #[derive(Clone, Debug, Default)]
 pub struct More {
+    /// How it is kept apart, of one that is not stopped.
+    pub isolation: Option<Isolation>,
     /// The workspace was there before.
     pub reattach: bool,
     /// It was to be there and was not.
@@ -31,11 +34,12 @@ pub fn state(
     more: More,
     record: Option<WorkspaceRecord>,
 ) -> Claim {
+    let isolation = more.isolation.unwrap_or(Isolation::Process).as_str();
     let mut payload = JsonMap::new();
     payload.insert("state".into(), json!(state.as_str()));
     payload.insert("backend".into(), json!("virtual"));
     if state != WorkspaceState::Stopped {
-        payload.insert("isolation".into(), json!("process"));
+        payload.insert("isolation".into(), json!(isolation));
         payload.insert("network".into(), json!("none"));
     }
     if more.reattach {

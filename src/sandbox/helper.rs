@@ -162,7 +162,7 @@ fn limit(limits: &Limits) -> Result<(), String> {
     lower(Resource::RLIMIT_DATA, limits.memory_bytes)?;
     lower(Resource::RLIMIT_NPROC, limits.processes)?;
     lower(Resource::RLIMIT_NOFILE, limits.open_files)?;
-    lower(Resource::RLIMIT_FSIZE, limits.file_bytes)?;
+    lower(Resource::RLIMIT_FSIZE, limits.disk_bytes)?;
     let this = Pid::from_raw(0);
     let allowed = sched_getaffinity(this).map_err(told("CPUs cannot be read"))?;
     let mut cpus = CpuSet::new();

@@ -15,7 +15,8 @@ use nylorun_actors::ports::clock::SystemClock;
 use nylorun_actors::ports::engine::{ApiCode, ApiError};
 use nylorun_actors::ports::workspaces::{Claims, WorkspaceManager};
 
-use super::backend::{Preference, Selection};
+use super::choice::{Choice, Means, Preference, Selection};
+use super::job::Limits;
 use super::manager::{Manager, Parts};
 use super::run::Runner;
 use crate::harness::workspaces::WorkspaceHost;
@@ -23,8 +24,7 @@ use crate::harness::workspaces::WorkspaceHost;
 /// Workspaces below a folder, kept apart by what was found to work here.
 pub struct SandboxHost {
     root: PathBuf,
-    preference: Preference,
-    runner: Runner,
+    choice: Arc<Choice>,
     selection: Selection,
 }
 
@@ -36,9 +36,13 @@ impl SandboxHost {
     pub async fn new(root: PathBuf, preference: Preference) -> Result<Self, String> {
         let program =
             super::helper::program().map_err(|error| format!("this program cannot be found: {error}"))?;
-        let runner = Runner { program };
-        let selection = Selection::make(preference, &runner).await;
-        Ok(Self { root, preference, runner, selection })
+        let means = Means { runner: Runner { program }, limits: Limits::default() };
+        let choice = Arc::new(Choice::new(preference, means));
+        let selection = choice.selection().await.clone();
+        if let Some(warning) = selection.backend.as_ref().and_then(|backend| backend.kind().warning()) {
+            tracing::warn!("{warning}");
+        }
+        Ok(Self { root, choice, selection })
     }
 
     /// What was found.
@@ -58,8 +62,7 @@ impl WorkspaceHost for SandboxHost {
         let parts = Parts {
             tenant: tenant.clone(),
             root: self.root.clone(),
-            preference: self.preference,
-            runner: self.runner.clone(),
+            choice: Arc::clone(&self.choice),
             clock: Arc::new(SystemClock),
         };
         match Manager::new(parts) {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files::{self, Place};
 use super::input::Input;
+use super::limits::{CPUS, DISK_BYTES, INODES, MEMORY_BYTES, OPEN_FILES, PROCESSES};
 use super::search::{self, Search};
 
 /// The first argument of a helper.
@@ -29,19 +30,34 @@ pub enum Cage {
     None,
 }
 
-/// What a helper may use.
+/// What the commands of a workspace may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// CPUs.
     pub cpus: u32,
-    /// Bytes of memory of one process.
+    /// Bytes of memory.
     pub memory_bytes: u64,
     /// Processes and threads.
     pub processes: u64,
     /// Open files of one process.
     pub open_files: u64,
-    /// Bytes of one file.
-    pub file_bytes: u64,
+    /// Bytes on disk.
+    pub disk_bytes: u64,
+    /// Files and folders on disk.
+    pub inodes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            cpus: CPUS,
+            memory_bytes: MEMORY_BYTES,
+            processes: PROCESSES,
+            open_files: OPEN_FILES,
+            disk_bytes: DISK_BYTES,
+            inodes: INODES,
+        }
+    }
 }
 
 /// One piece of work in a workspace.

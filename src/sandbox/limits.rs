@@ -38,5 +38,7 @@ pub const MEMORY_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 pub const PROCESSES: u64 = 512;
 /// Files that one process may have open.
 pub const OPEN_FILES: u64 = 4_096;
-/// Bytes that one file may have, and a workspace in all.
+/// Bytes that a workspace may have on disk, temporary files included.
 pub const DISK_BYTES: u64 = 4 * 1024 * 1024 * 1024;
+/// Files and folders that a workspace may have on disk, temporary ones included.
+pub const INODES: u64 = 400_000;

@@ -4,7 +4,9 @@
 //! | File | Has |
 //! |---|---|
 //! | [`manager`] | opens workspaces, one command at a time in each, stops and removes them; [`events`], [`records`], [`folders`] |
-//! | [`backend`] | which way of keeping apart works here, and what it cannot do |
+//! | [`backend`] | what every way of keeping apart has in common |
+//! | [`choice`] | which of them is used: what is asked for, what works here |
+//! | [`local`] | those whose helpers are this program |
 //! | [`run`], [`streams`] | starts helpers, ends them, keeps their output within bounds |
 //! | [`job`], [`helper`] | what a helper process is given, and what it does: this program again, with `__sandbox` |
 //! | [`namespaces`], [`seccomp`] | the cage that a helper builds around itself |
@@ -13,6 +15,7 @@
 //! | [`files`], [`search`] | the tools but for `bash`; they run in the cage, too |
 
 pub mod backend;
+pub mod choice;
 pub mod events;
 pub mod files;
 pub mod folders;
@@ -21,6 +24,7 @@ pub mod host;
 pub mod input;
 pub mod job;
 pub mod limits;
+pub mod local;
 pub mod manager;
 pub mod namespaces;
 pub mod records;

@@ -6,6 +6,7 @@
 
 mod access;
 mod actions;
+mod artifacts;
 mod error;
 mod hot;
 mod keys;

@@ -237,7 +237,9 @@ fn prepare(conn: &mut SqliteConnection, options: &OpenOptions) -> Result<TenantI
         return Ok(id.into());
     }
     // Never a new Tenant on top of old data.
-    for table in ["sessions", "principals", "definitions", "credentials", "signing_keys", "events"] {
+    for table in
+        ["sessions", "principals", "definitions", "credentials", "signing_keys", "artifacts", "events"]
+    {
         let sql = format!("SELECT count(*) AS n FROM (SELECT 1 FROM {table} LIMIT 1)");
         if diesel::sql_query(sql).get_result::<Count>(conn)?.n > 0 {
             let reason = format!("it has {table} but no Tenant");

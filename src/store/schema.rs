@@ -311,6 +311,52 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    artifacts (id) {
+        id -> Text,
+        kind -> Text,
+        name -> Text,
+        content_type -> Text,
+        session_id -> Nullable<Text>,
+        latest_version -> BigInt,
+        labels -> Nullable<Text>,
+        created_at -> BigInt,
+        updated_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    artifact_versions (artifact_id, version) {
+        artifact_id -> Text,
+        version -> BigInt,
+        blob_key -> Text,
+        blob_size -> BigInt,
+        size -> BigInt,
+        sha256 -> Text,
+        content_type -> Text,
+        source -> Text,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    artifact_content (artifact_id, version, sha256) {
+        artifact_id -> Text,
+        version -> BigInt,
+        sha256 -> Text,
+        blob_key -> Text,
+        size -> BigInt,
+        crc32 -> BigInt,
+    }
+}
+
+diesel::table! {
+    artifact_total (singleton) {
+        singleton -> Integer,
+        bytes -> BigInt,
+    }
+}
+
 diesel::joinable!(effects -> logs (log_no));
 diesel::joinable!(wakes -> logs (log_no));
 diesel::allow_tables_to_appear_in_same_query!(effects, logs);
@@ -318,3 +364,4 @@ diesel::allow_tables_to_appear_in_same_query!(wakes, logs);
 diesel::allow_tables_to_appear_in_same_query!(sessions, session_pins);
 diesel::allow_tables_to_appear_in_same_query!(sessions, session_docs);
 diesel::allow_tables_to_appear_in_same_query!(actions, endpoints);
+diesel::allow_tables_to_appear_in_same_query!(artifacts, sessions);

@@ -217,6 +217,7 @@ impl Tx for Access<'_> {
         self.write(|c| {
             prepared!(c, diesel::delete(actions::table.filter(actions::session_id.eq(id.as_str()))))
         })?;
+        self.delete_artifacts_of_session(id)?;
         // Pin and documents go with it.
         self.write(|c| prepared!(c, diesel::delete(sessions::table.find(no))))?;
         self.hot()?.remove(id);
@@ -464,6 +465,7 @@ impl Tx for Access<'_> {
         self.write(|c| prepared!(c, diesel::delete(session_pins::table)))?;
         self.write(|c| prepared!(c, diesel::delete(sessions::table)))?;
         self.write(|c| prepared!(c, diesel::delete(logs::table)))?;
+        self.delete_artifacts_of_sessions()?;
         let now = self.now().0;
         self.write(|c| {
             prepared!(

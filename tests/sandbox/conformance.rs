@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use nylorun::sandbox::backend::Backend;
+use nylorun::sandbox::choice::Kind;
 use nylorun_actors::model::workspace::{Tool, ToolOutcome};
 use serde_json::json;
 
@@ -15,8 +15,8 @@ fn code(outcome: ToolOutcome) -> String {
     }
 }
 
-async fn the_tools_work_together(backend: Backend) {
-    let spaces = Spaces::new(backend);
+async fn the_tools_work_together(kind: Kind) {
+    let spaces = Spaces::new(kind);
     let written = spaces.output("s", Tool::Write, json!({"path": "src/a.py", "content": "print(1)\n"})).await;
     assert_eq!(written, json!({"path": "/workspace/src/a.py", "bytes": 9}));
     assert_eq!(spaces.says("s", "cat src/a.py").await, "print(1)");
@@ -36,8 +36,8 @@ async fn the_tools_work_together(backend: Backend) {
     assert_eq!(code(spaces.call("s", Tool::Bash, json!({"cmd": "x"})).await.unwrap()), "tool.invalid-input");
 }
 
-async fn a_command_that_fails_has_run(backend: Backend) {
-    let spaces = Spaces::new(backend);
+async fn a_command_that_fails_has_run(kind: Kind) {
+    let spaces = Spaces::new(kind);
     let output = spaces.bash("s", "echo out; echo err >&2; exit 3").await;
     assert_eq!(output, json!({"exitCode": 3, "stdout": "out\n", "stderr": "err\n"}));
     assert_eq!(spaces.bash("s", "kill -9 $$").await["exitCode"], 137);
@@ -45,8 +45,8 @@ async fn a_command_that_fails_has_run(backend: Backend) {
     assert_eq!(spaces.says("s", "read -r line; echo \"[$line]\"").await, "[]", "standard input is closed");
 }
 
-async fn nothing_of_the_environment_is_seen(backend: Backend) {
-    let spaces = Spaces::new(backend);
+async fn nothing_of_the_environment_is_seen(kind: Kind) {
+    let spaces = Spaces::new(kind);
     let names = spaces.says("s", "env | cut -d= -f1 | sort | tr '\\n' ' '").await;
     for name in names.split(' ').filter(|name| !name.is_empty()) {
         let known = ["PATH", "HOME", "TMPDIR", "LANG", "TERM", "PWD", "OLDPWD", "SHLVL", "_"].contains(&name);
@@ -55,8 +55,8 @@ async fn nothing_of_the_environment_is_seen(backend: Backend) {
     assert!(std::env::var_os("CARGO").is_some(), "this test has an environment to leak");
 }
 
-async fn time_is_kept(backend: Backend) {
-    let spaces = Spaces::new(backend);
+async fn time_is_kept(kind: Kind) {
+    let spaces = Spaces::new(kind);
     let began = Instant::now();
     let input = json!({"command": "echo begun; (sleep 300 &) ; sleep 300", "timeout": 0.7});
     let output = spaces.output("s", Tool::Bash, input).await;
@@ -66,8 +66,8 @@ async fn time_is_kept(backend: Backend) {
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
-async fn a_call_that_is_given_up_is_killed(backend: Backend) {
-    let spaces = Spaces::new(backend);
+async fn a_call_that_is_given_up_is_killed(kind: Kind) {
+    let spaces = Spaces::new(kind);
     let call = spaces.start("s", Tool::Bash, json!({"command": "touch begun; sleep 300; touch done"}));
     let call = tokio::spawn(call);
     for _ in 0..1_000 {
@@ -88,8 +88,8 @@ async fn a_call_that_is_given_up_is_killed(backend: Backend) {
     );
 }
 
-async fn a_flood_is_cut_in_its_middle(backend: Backend) {
-    let spaces = Spaces::new(backend);
+async fn a_flood_is_cut_in_its_middle(kind: Kind) {
+    let spaces = Spaces::new(kind);
     let output =
         spaces.bash("s", "echo first; head -c 30000000 /dev/zero | tr '\\0' x; echo; echo last").await;
     let text = output["stdout"].as_str().unwrap();
@@ -98,8 +98,8 @@ async fn a_flood_is_cut_in_its_middle(backend: Backend) {
     assert!(text.chars().count() < 30_100 && text.contains("characters left out"));
 }
 
-async fn what_is_left_in_the_background_ends_with_its_command(backend: Backend) {
-    let spaces = Spaces::new(backend);
+async fn what_is_left_in_the_background_ends_with_its_command(kind: Kind) {
+    let spaces = Spaces::new(kind);
     let began = Instant::now();
     spaces.says("s", "sleep 300 & echo started").await;
     assert!(began.elapsed() < Duration::from_secs(10));
@@ -114,11 +114,11 @@ macro_rules! for_each_backend {
     ($($test:ident)*) => {
         mod namespaces {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $test() { super::$test(nylorun::sandbox::backend::Backend::Namespaces).await; })*
+            async fn $test() { super::$test(nylorun::sandbox::choice::Kind::Namespaces).await; })*
         }
         mod process {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $test() { super::$test(nylorun::sandbox::backend::Backend::Process).await; })*
+            async fn $test() { super::$test(nylorun::sandbox::choice::Kind::Process).await; })*
         }
     };
 }

@@ -5,14 +5,14 @@ use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
 
-use nylorun::sandbox::backend::Backend;
+use nylorun::sandbox::choice::Kind;
 use nylorun_actors::model::workspace::{Tool, ToolOutcome};
 use serde_json::json;
 
 use super::support::Spaces;
 
 fn spaces() -> Spaces {
-    Spaces::new(Backend::Namespaces)
+    Spaces::new(Kind::Namespaces)
 }
 
 #[tokio::test]

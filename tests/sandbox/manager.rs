@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nylorun::sandbox::backend::Backend;
+use nylorun::sandbox::choice::Kind;
+use nylorun::sandbox::job::Limits;
 use nylorun_actors::model::workspace::{
     BytesAnswer, BytesOf, FilesOf, ListAnswer, Removal, Tool, ToolOutcome, WorkspaceBytes, WorkspaceList,
     WorkspaceState, session_key,
@@ -15,7 +16,7 @@ use serde_json::json;
 use super::support::{Heard, Spaces, TENANT, manager, of};
 
 fn spaces() -> Spaces {
-    Spaces::new(Backend::Process)
+    Spaces::new(Kind::Process)
 }
 
 const STATE: [&str; 3] = ["state", "reattach", "lost"];
@@ -92,7 +93,11 @@ async fn a_restart_finds_its_workspaces_and_says_when_files_are_gone() {
         spaces.dir.path().join("sandboxes").join(format!("nylorun-{TENANT}-0011223344556677")),
     )
     .unwrap();
-    let next = Spaces { manager: manager(&spaces.dir, Backend::Process), heard: Arc::default(), ..spaces };
+    let next = Spaces {
+        manager: manager(&spaces.dir, Kind::Process, Limits::default()),
+        heard: Arc::default(),
+        ..spaces
+    };
     // Its record said that it runs, and nothing of it does; a folder that nobody knows is removed.
     let swept = next.manager.sweep(None, next.heard.clone()).await.unwrap();
     assert_eq!((swept.len(), swept[0].state), (1, WorkspaceState::Stopped));
@@ -106,7 +111,11 @@ async fn a_restart_finds_its_workspaces_and_says_when_files_are_gone() {
     );
     assert_eq!(next.says("s", "cat file").await, "kept");
     std::fs::remove_dir_all(next.folder("s")).unwrap();
-    let last = Spaces { manager: manager(&next.dir, Backend::Process), heard: Arc::default(), ..next };
+    let last = Spaces {
+        manager: manager(&next.dir, Kind::Process, Limits::default()),
+        heard: Arc::default(),
+        ..next
+    };
     assert_eq!(last.says("s", "ls").await, "");
     assert!(last.heard.told(&STATE).contains(&"running - true".to_owned()));
 }
@@ -172,7 +181,7 @@ async fn a_spec_that_cannot_be_had_and_a_closed_manager_run_nothing() {
 
 #[tokio::test]
 async fn a_cage_that_does_not_stand_is_told_and_nothing_ran() {
-    let spaces = Spaces::new(Backend::Namespaces);
+    let spaces = Spaces::new(Kind::Namespaces);
     spaces.says("s", "true").await;
     // The workspace's folder becomes a file under a manager that thinks it open.
     std::fs::remove_dir_all(spaces.folder("s")).unwrap();

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use nylorun::sandbox::backend::{Backend, Preference};
+use nylorun::sandbox::choice::{Choice, Kind, Means, Preference};
+use nylorun::sandbox::job::Limits;
 use nylorun::sandbox::manager::{Manager, Parts};
 use nylorun::sandbox::run::Runner;
 use nylorun_actors::model::Json;
@@ -55,9 +56,13 @@ pub struct Spaces {
 pub const TENANT: &str = "tn_test";
 
 impl Spaces {
-    pub fn new(backend: Backend) -> Self {
+    pub fn new(kind: Kind) -> Self {
+        Self::with(kind, Limits::default())
+    }
+
+    pub fn with(kind: Kind, limits: Limits) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let manager = manager(&dir, backend);
+        let manager = manager(&dir, kind, limits);
         Self { dir, manager, heard: Arc::default(), spec: json!({}) }
     }
 
@@ -102,12 +107,12 @@ impl Spaces {
     }
 }
 
-pub fn manager(dir: &TempDir, backend: Backend) -> Manager {
+pub fn manager(dir: &TempDir, kind: Kind, limits: Limits) -> Manager {
+    let runner = Runner { program: env!("CARGO_BIN_EXE_nylorun").into() };
     let parts = Parts {
         tenant: TENANT.into(),
         root: dir.path().join("sandboxes"),
-        preference: Preference::Only(backend),
-        runner: Runner { program: env!("CARGO_BIN_EXE_nylorun").into() },
+        choice: Arc::new(Choice::new(Preference::Only(kind), Means { runner, limits })),
         clock: Arc::new(SystemClock),
     };
     Manager::new(parts).unwrap()

@@ -1,11 +1,13 @@
 //! The nouns: pure data and pure functions, without I/O, clock or randomness of their own.
 
 pub mod action;
+pub mod artifact;
 pub mod canonical;
 pub mod checkpoint;
 pub mod command;
 pub mod effect;
 pub mod event;
+pub mod folder;
 pub mod ids;
 pub mod json;
 pub mod manifest;

@@ -6,6 +6,7 @@
 //! Every implementation runs the same contract (`testing::contract`).
 
 mod actions;
+mod artifacts;
 mod keys;
 mod reads;
 mod rows;
@@ -23,6 +24,9 @@ use crate::model::event::EventKind;
 use crate::model::ids::SessionId;
 
 pub use self::actions::{ActionReads, ActionRow, ActionTx, AgentLoad, EndpointRow};
+pub use self::artifacts::{
+    ArtifactContentRow, ArtifactFilter, ArtifactReads, ArtifactRow, ArtifactTx, ArtifactVersionRow,
+};
 pub use self::keys::{KeyReads, KeyState, KeyTx, SigningKeyRow};
 pub use self::reads::Reads;
 pub use self::rows::{

@@ -3,7 +3,7 @@
 use super::actions::ActionTx;
 use super::rows::{CommandRow, DefinitionRow, EffectRow, FoldSnapshotRow};
 use super::tenant::TenantTx;
-use super::{KeyTx, Reads, SandboxTx, StoreResult, WorkspaceTx};
+use super::{ArtifactTx, KeyTx, Reads, SandboxTx, StoreResult, WorkspaceTx};
 use crate::model::Micros;
 use crate::model::effect::EffectStatus;
 use crate::model::event::EventKind;
@@ -15,7 +15,7 @@ use crate::model::session::{SessionDoc, SessionHead, SessionPin, SessionStatus};
 ///
 /// A write to a session or an effect that does not exist fails with [`StoreError::Missing`](super::StoreError::Missing). After any other error
 /// than `Missing` or `Conflict` the transaction is lost: whatever the closure answers, nothing of it is written.
-pub trait Tx: Reads + ActionTx + KeyTx + SandboxTx + WorkspaceTx + TenantTx {
+pub trait Tx: Reads + ActionTx + ArtifactTx + KeyTx + SandboxTx + WorkspaceTx + TenantTx {
     /// A fresh random UUID.
     fn uuid(&mut self) -> String;
 
@@ -44,7 +44,7 @@ pub trait Tx: Reads + ActionTx + KeyTx + SandboxTx + WorkspaceTx + TenantTx {
     fn put_session_pin(&mut self, id: &SessionId, pin: &SessionPin) -> StoreResult<()>;
     /// Replaces the turn's documents.
     fn put_session_doc(&mut self, id: &SessionId, doc: &SessionDoc) -> StoreResult<()>;
-    /// Removes a session's rows (commands, effects, wakes and fold snapshots too; nothing when it is not there); its record and the record's head stay, so a session opened again under the id goes on numbering.
+    /// Removes a session's rows (commands, effects, wakes, fold snapshots and artifacts too; nothing when it is not there); its record and the record's head stay, so a session opened again under the id goes on numbering.
     fn delete_session(&mut self, id: &SessionId) -> StoreResult<()>;
 
     /// Keeps a manifest's text under its hash; nothing happens when it is there.
@@ -96,6 +96,6 @@ pub trait Tx: Reads + ActionTx + KeyTx + SandboxTx + WorkspaceTx + TenantTx {
     /// A hand-over failed: one more attempt, due again in `retry_in_ms`, or parked.
     fn fail_wake(&mut self, id: &str, retry_in_ms: i64, park: bool) -> StoreResult<()>;
 
-    /// Deletes all sessions with everything of theirs (commands, effects, wakes, record, heads, fold snapshots) and moves the record to its next generation.
+    /// Deletes all sessions with everything of theirs (commands, effects, wakes, record, heads, fold snapshots, artifacts) and moves the record to its next generation.
     fn reset_sessions(&mut self) -> StoreResult<()>;
 }

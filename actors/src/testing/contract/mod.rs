@@ -10,6 +10,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod actions;
+mod artifacts;
 mod effects;
 mod keys;
 mod record;
@@ -26,6 +27,7 @@ use super::ManualClock;
 use crate::ports::store::{Reads, StoreHandle, StoreResult, Tx};
 
 pub use actions::*;
+pub use artifacts::*;
 pub use effects::*;
 pub use keys::*;
 pub use record::*;
@@ -156,6 +158,10 @@ macro_rules! store_contract {
             actions_go_with_their_session
             signing_keys_come_back_as_written_and_change_state_alone
             one_signing_key_has_each_living_state
+            artifacts_and_their_versions_come_back_as_written
+            artifacts_are_listed_by_id_filtered_and_in_pages
+            a_folders_contents_are_shared_and_counted_once
+            artifacts_go_with_their_session
         }
     };
     (@tests $make:expr => $($name:ident)*) => {

@@ -10,8 +10,9 @@ use crate::model::sandbox::SandboxResource;
 use crate::model::session::{SessionDoc, SessionHead, SessionPin};
 use crate::model::workspace::WorkspaceRecord;
 use crate::ports::store::{
-    ActionRow, AuditRow, CommandRow, CredentialRow, DefinitionRow, EffectRow, EndpointRow, FoldSnapshotRow,
-    IdempotencyRow, PrincipalRow, RecordRow, SigningKeyRow, UsageRow, WakeRow,
+    ActionRow, ArtifactContentRow, ArtifactRow, ArtifactVersionRow, AuditRow, CommandRow, CredentialRow,
+    DefinitionRow, EffectRow, EndpointRow, FoldSnapshotRow, IdempotencyRow, PrincipalRow, RecordRow,
+    SigningKeyRow, UsageRow, WakeRow,
 };
 
 /// One session's three rows.
@@ -51,6 +52,9 @@ pub(super) struct Tables {
     pub idempotency: BTreeMap<String, IdempotencyRow>,
     pub audit: BTreeMap<String, AuditRow>,
     pub usage: BTreeMap<String, UsageRow>,
+    pub artifacts: BTreeMap<String, ArtifactRow>,
+    pub artifact_versions: BTreeMap<(String, i64), ArtifactVersionRow>,
+    pub artifact_content: BTreeMap<(String, i64, String), ArtifactContentRow>,
     pub workspaces: BTreeMap<String, WorkspaceRecord>,
     pub sandboxes: BTreeMap<String, SandboxResource>,
     pub sandbox_events: BTreeMap<(String, i64), Arc<str>>,

@@ -5,6 +5,7 @@
 //! undo log backwards. The data outlives the store: [`MemoryStore::reopen`] is what a restarted process finds.
 
 mod actions;
+mod artifacts;
 mod data;
 mod keys;
 mod sandboxes;

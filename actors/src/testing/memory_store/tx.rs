@@ -93,7 +93,7 @@ impl<'a> MemoryTx<'a> {
         Ok(())
     }
 
-    fn remove_where<K, V>(&mut self, table: Table<K, V>, goes: impl Fn(&K, &V) -> bool)
+    pub(super) fn remove_where<K, V>(&mut self, table: Table<K, V>, goes: impl Fn(&K, &V) -> bool)
     where
         K: Ord + Clone + 'static,
         V: 'static,
@@ -367,7 +367,7 @@ impl Tx for MemoryTx<'_> {
         self.remove_where(|t| &mut t.folds, |(session, _), _| session == id);
         self.remove_where(|t| &mut t.wakes, |_, row| row.session_id == *id);
         self.remove_where(|t| &mut t.actions, |_, (_, row)| row.session_id == *id);
-        Ok(())
+        self.delete_artifacts_of(Some(id))
     }
 
     fn put_manifest(&mut self, hash: &str, text: &JsonText) -> StoreResult<()> {
@@ -502,6 +502,7 @@ impl Tx for MemoryTx<'_> {
     }
 
     fn reset_sessions(&mut self) -> StoreResult<()> {
+        self.delete_artifacts_of(None)?;
         let before = (self.data.tables.clone(), self.data.generation, self.data.updated_at);
         self.undo.push(Box::new(move |data| (data.tables, data.generation, data.updated_at) = before));
         let t = &mut self.data.tables;
