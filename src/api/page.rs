@@ -29,6 +29,14 @@ impl<'a> Query<'a> {
         })
     }
 
+    /// Every value of a parameter, in order.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = Cow<'a, str>> {
+        self.0.split('&').filter_map(move |pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (form_decode(key) == name).then(|| form_decode(value))
+        })
+    }
+
     /// `limit`, 1 to 200.
     pub fn limit(&self) -> Result<Option<usize>, Rejection> {
         let Some(text) = self.get("limit") else { return Ok(None) };
@@ -161,5 +169,6 @@ mod tests {
         assert_eq!(query.get("c").as_deref(), Some(""));
         assert_eq!(query.get("d").as_deref(), Some("%zz+"));
         assert_eq!(query.get("e"), None);
+        assert_eq!(query.all("a").collect::<Vec<_>>(), ["1", "2"]);
     }
 }

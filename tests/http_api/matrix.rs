@@ -67,6 +67,7 @@ async fn row(api: &Api, method: &str, path: &str, credential: &str, delivery: &s
         .replace("{agentId}", "a")
         .replace("{id}", "UPPER")
         .replace("{tool}", "bash")
+        .replace("{sandboxId}", "box")
         .replace("{kid}", "UPPER");
     let mut request = with(api.request(method, &concrete), credential, delivery);
     if method != "GET" && method != "DELETE" {
@@ -85,7 +86,8 @@ async fn row(api: &Api, method: &str, path: &str, credential: &str, delivery: &s
     }
     // A body of the wrong shape, a session that is not there, a bad key name: the handler has spoken.
     let code = body["code"].as_str().unwrap();
-    let handler = body["details"].get("issues").is_some() || text.contains("No such session");
+    let missing = ["session", "sandbox"].into_iter().any(|what| text.contains(&format!("No such {what}")));
+    let handler = body["details"].get("issues").is_some() || missing;
     if handler || text.contains("A key's name") {
         return format!("in {status} {code}");
     }
