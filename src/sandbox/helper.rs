@@ -75,6 +75,8 @@ fn outside() -> Result<ExitCode, String> {
         namespaces::become_user(job.host_uid)?;
     }
     namespaces::enter()?;
+    // Not before: whoever gets other rights is forgotten by its parent's end.
+    namespaces::die_with_parent()?;
     let directory = |name: &str| {
         open(name, OFlag::O_PATH | OFlag::O_DIRECTORY, Mode::empty())
             .map_err(told("the workspace is not there"))
