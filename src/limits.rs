@@ -13,6 +13,7 @@ use crate::engine::agent::hooks::RETRIES;
 use crate::engine::agent::projection::CHAIN_ABOVE_BYTES;
 use crate::engine::model::provider::{MESSAGE_CHARS, ProviderLimits};
 use crate::engine::model::script::{MAX_DELAY_MS, MAX_STEPS};
+use crate::engine::run::sandbox::{KILL_WAIT, STOP_GRACE as TOOL_GRACE};
 use crate::engine::run::{DEFINITIONS, cache, kit};
 use crate::gates::actions::{ANSWER_BYTES, RETRY_AFTER_MOST};
 use crate::gates::egress::{self, head::HEAD_BYTES};
@@ -24,6 +25,7 @@ use crate::harness::socket::{HANDSHAKE_WAIT, LASTED, RETRY_FIRST_MS, RETRY_LONGE
 use crate::harness::workspaces::SERVED;
 use crate::harness::{OUTBOX_FRAMES, OUTBOX_REFUSALS};
 use crate::harness_api::limits::LIMITS as HARNESS_API;
+use crate::host::sandboxes::CLOSE_WAIT;
 use crate::host::serve::{REQUEST_GRACE_SECONDS, RETRY_FIRST, RETRY_LONGEST};
 use crate::identity::KNOWN_PUBLIC_KEYS;
 use crate::identity::tokens::TOKEN_BYTES;
@@ -405,6 +407,20 @@ fn harness() -> Vec<Row> {
             "sandbox/manager",
             "it stops; its files stay",
             "the sandbox's `idle`",
+        ),
+        row(
+            "a sandbox tool that runs when its process stops",
+            format!("{}, then {} ms", time(TOOL_GRACE), KILL_WAIT.as_millis()),
+            "engine/run/sandbox",
+            "it is killed: `uncertain` if it writes, else failed",
+            "fixed",
+        ),
+        row(
+            "workspaces that stop when `serve` does",
+            time(CLOSE_WAIT),
+            "host/sandboxes",
+            "they end with the process; the next start says so in the record",
+            "fixed",
         ),
         row(
             "connections of a sandbox through the egress proxy",

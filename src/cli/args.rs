@@ -1,6 +1,7 @@
 //! What a person may type.
 
 pub mod actions;
+pub mod artifacts;
 
 use std::path::PathBuf;
 
@@ -8,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use self::actions::{Effects, Endpoints, Respond, Verdict};
+use self::artifacts::Artifacts;
 use super::target::Wanted;
 
 /// A self-hosted, durable runtime for AI agents.
@@ -86,6 +88,9 @@ pub enum Command {
     /// Action endpoints: where the application's own code runs tools
     #[command(subcommand)]
     Endpoints(Endpoints),
+    /// Files that agents and people keep, in versions
+    #[command(subcommand)]
+    Artifacts(Artifacts),
     /// Say how the Runtime does
     Status {
         /// Show every actor and what it waits for (needs the admin key)
@@ -233,6 +238,9 @@ pub struct Settings {
     /// As --allowed-hosts, for the harness listener
     #[arg(long, value_name = "NAME:PORT,…")]
     pub harness_allowed_hosts: Option<String>,
+    /// What keeps the commands of sandboxes apart: auto, or a backend by its name
+    #[arg(long, value_name = "BACKEND")]
+    pub sandbox: Option<String>,
     /// Where the record is kept: sqlite://PATH
     #[arg(long, value_name = "URL")]
     pub database_url: Option<String>,
@@ -269,6 +277,7 @@ impl Settings {
             text("harness", &self.harness),
             text("harness-listen", &self.harness_listen),
             text("harness-allowed-hosts", &self.harness_allowed_hosts),
+            text("sandbox", &self.sandbox),
             text("database-url", &self.database_url),
             text("tenant-id", &self.tenant_id),
             text("tenant-name", &self.tenant_name),

@@ -46,10 +46,14 @@ pub async fn status(client: &Client, operator: Option<Target>, out: &Out) -> Res
         Ok(answer) => answer["endpoints"].clone(),
         Err(_) => Json::Null,
     };
+    let sandbox = match client.call(reqwest::Method::GET, "/v1/tenant/sandbox", None).await {
+        Ok(answer) => answer,
+        Err(_) => Json::Null,
+    };
     if out.is_json() {
         return out.json(&json!({
             "url": client.target().url, "health": health, "ready": ready, "tenant": tenant,
-            "endpoints": endpoints,
+            "endpoints": endpoints, "sandbox": sandbox,
         }));
     }
     let (counts, harness) = (&tenant["counts"], &tenant["harness"]);
@@ -77,6 +81,7 @@ pub async fn status(client: &Client, operator: Option<Target>, out: &Out) -> Res
         plain(&harness["connected"]),
         if harness["workspace"] == true { ", with workspaces" } else { "" }
     ))?;
+    out.line(&sandboxes(&tenant["sandbox"], &sandbox))?;
     out.line(&format!("agents    {}", tenant["agents"].as_array().map_or(0, Vec::len)))?;
     out.line(&format!(
         "sessions  {}, running {}",
@@ -89,6 +94,16 @@ pub async fn status(client: &Client, operator: Option<Target>, out: &Out) -> Res
         plain(&counts["uncertainEffects"])
     ))?;
     actions(out, &tenant, &endpoints)
+}
+
+/// What keeps sandboxes apart, or why there are none, and how many are kept.
+fn sandboxes(status: &Json, report: &Json) -> String {
+    let kept = plain(&status["retained"]);
+    let reason = report["reason"].as_str().map(|reason| format!(" ({reason})")).unwrap_or_default();
+    match status["backend"].as_str() {
+        Some(backend) => format!("sandboxes {backend}{reason}, {kept} kept"),
+        None => format!("sandboxes NONE{reason}, {kept} kept"),
+    }
 }
 
 /// Endpoints that fail, and Actions that wait for nothing but a person.

@@ -13,6 +13,7 @@ use nylorun_actors::model::ids::{RunId, TenantId};
 use nylorun_actors::model::turn::{Abort, AbortKind};
 use nylorun_actors::ports::Engine;
 use nylorun_actors::ports::engine::{ApiCode, ApiError};
+use nylorun_actors::ports::workspaces::RunWorkspaces;
 use serde_json::json;
 use tokio::sync::{Notify, oneshot, watch};
 
@@ -111,7 +112,7 @@ impl Harness {
     pub async fn close_workspaces(&self) {
         let workspaces = self.0.workspaces.borrow_mut().take();
         if let Some(workspaces) = workspaces {
-            workspaces.manager.close().await;
+            workspaces.manager.close(None).await;
         }
     }
 
@@ -131,6 +132,11 @@ pub(super) struct Runs {
 impl Runs {
     pub(super) fn engine(&self) -> Arc<dyn Engine> {
         Arc::clone(&self.shared.engine)
+    }
+
+    /// The workspaces that a run's sandbox tools work in.
+    pub(super) fn workspaces(&self, channel: &Channel, run: &RunId) -> Option<RunWorkspaces> {
+        self.shared.workspaces.borrow().as_ref().map(|of| workspaces::of_run(of, channel, run))
     }
 
     pub(super) fn hold(&self, run: RunId, held: Held) {

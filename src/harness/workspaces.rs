@@ -14,14 +14,14 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, LocalBoxFuture};
 use nylorun_actors::harness::methods::{self, Nothing};
 use nylorun_actors::model::Json;
-use nylorun_actors::model::ids::TenantId;
+use nylorun_actors::model::ids::{RunId, TenantId};
 use nylorun_actors::model::json::encode;
 use nylorun_actors::model::workspace::{
     Claim, Removal, SweptWorkspaces, WorkspaceBytes, WorkspaceCall, WorkspaceList, WorkspaceSession,
     WorkspaceSweep, key_prefix,
 };
 use nylorun_actors::ports::engine::{ApiCode, ApiError};
-use nylorun_actors::ports::workspaces::{Claims, WorkspaceManager};
+use nylorun_actors::ports::workspaces::{Claims, RunWorkspaces, WorkspaceManager};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -207,7 +207,7 @@ fn check(session: &WorkspaceSession) -> Result<(), ApiError> {
 
 type Told = (Claim, oneshot::Sender<()>);
 
-/// Claims that leave on the connection whose request they belong to.
+/// Claims that leave on the connection whose request or run they belong to.
 struct SentClaims(mpsc::Sender<Told>);
 
 impl Claims for SentClaims {
@@ -224,6 +224,36 @@ impl Claims for SentClaims {
     }
 }
 
+/// Tells core a claim; whether it takes it changes nothing here.
+async fn tell(channel: &Channel, claim: &Claim) {
+    let sent: Result<Nothing, ApiError> = channel.request("event", claim).await;
+    match sent {
+        Ok(_) => {}
+        // The command of a run that was cancelled or lost ends a moment after it.
+        Err(error)
+            if claim.run_id.is_some() && matches!(error.code, ApiCode::RunNotHeld | ApiCode::Unavailable) =>
+        {
+            tracing::debug!(session = %claim.session_id, %error, "a claim came after the end of its run");
+        }
+        Err(error) => tracing::warn!(session = %claim.session_id, %error, "core did not take a claim"),
+    }
+}
+
+/// The workspaces of a run. What happens in them is told on its connection and in its name, for as long as the run or
+/// the manager may have something to tell.
+pub(super) fn of_run(of: &OfTenant, channel: &Channel, run: &RunId) -> RunWorkspaces {
+    let (claims, mut told) = mpsc::channel::<Told>(1);
+    let (channel, run) = (channel.clone(), run.clone());
+    tokio::task::spawn_local(async move {
+        while let Some((mut claim, done)) = told.recv().await {
+            claim.run_id = Some(run.clone());
+            tell(&channel, &claim).await;
+            let _ = done.send(());
+        }
+    });
+    RunWorkspaces { manager: Arc::clone(&of.manager), claims: Arc::new(SentClaims(claims)) }
+}
+
 /// Works, and sends what is claimed meanwhile.
 async fn sending(
     work: impl Future<Output = Result<String, ApiError>>,
@@ -232,10 +262,7 @@ async fn sending(
 ) -> Result<String, ApiError> {
     let sends = async {
         while let Some((claim, done)) = told.recv().await {
-            let sent: Result<Nothing, ApiError> = channel.request("event", &claim).await;
-            if let Err(error) = sent {
-                tracing::warn!(session = %claim.session_id, %error, "core did not take a claim");
-            }
+            tell(&channel, &claim).await;
             let _ = done.send(());
         }
         std::future::pending().await

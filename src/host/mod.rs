@@ -7,6 +7,7 @@ pub mod home;
 pub mod listen;
 pub mod lock;
 pub mod open;
+pub mod sandboxes;
 pub mod serve;
 pub mod settings;
 pub mod studio;

@@ -18,9 +18,11 @@ use nylorun_actors::tenant::{HarnessMode, Tenant, TenantConfig, TenantPorts};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::home::{Home, LOCAL_KEY, key_hash};
+use super::sandboxes::{FOLDER, Sandboxes};
 use super::settings::Settings;
 use super::studio::{STUDIO, studio_key};
 use crate::api::Cause;
+use crate::blobs::FileBlobs;
 use crate::cli::fault::{Fault, exit};
 use crate::engine::agent::projection::PromptHash;
 use crate::engine::model::provider::{ProviderLimits, Providers};
@@ -40,16 +42,22 @@ pub struct Opened {
     pub models: Arc<SealedProviders>,
     /// Its signing keys.
     pub signing: Arc<SigningKeys>,
+    /// The workspaces of its in-process harness.
+    pub sandboxes: Option<Sandboxes>,
     /// Its store, to be closed last.
     pub store: Arc<SqliteStore>,
 }
 
 impl Opened {
-    /// Stops the tree, then the harnesses' listener, then the store. What was running is resumed by the next start.
+    /// Stops the tree, then the harnesses' listener, the workspaces, and the store. What was running is resumed by the
+    /// next start.
     pub async fn close(self, harnesses: Option<HarnessListener>) {
         self.tenant.stop().await;
         if let Some(harnesses) = harnesses {
             harnesses.stop().await;
+        }
+        if let Some(sandboxes) = self.sandboxes {
+            sandboxes.close().await;
         }
         let store = self.store;
         // It waits for what is queued, which nothing on this thread may do.
@@ -109,8 +117,9 @@ impl Opener {
         let (signing, actions) = self.deliveries(&store, &vault);
         let models = SealedProviders::load(handle, vault).await.map_err(store_failure)?;
         let models = Arc::new(models);
-        let tenant = self.start(&store, &models, actions).await?;
-        Ok(Opened { tenant, models, signing, store })
+        let sandboxes = self.sandboxes(&store).await?;
+        let tenant = self.start(&store, &models, actions, sandboxes.as_ref()).await?;
+        Ok(Opened { tenant, models, signing, sandboxes, store })
     }
 
     async fn store(&self) -> Result<Arc<SqliteStore>, OpenFailure> {
@@ -174,11 +183,28 @@ impl Opener {
         (signing, Arc::new(transport))
     }
 
+    /// The workspaces of this process. Runs that are executed elsewhere have theirs there.
+    async fn sandboxes(&self, store: &Arc<SqliteStore>) -> Result<Option<Sandboxes>, OpenFailure> {
+        if self.settings.harness == HarnessMode::Remote {
+            return Ok(None);
+        }
+        let (root, tenant) = (self.home.path(FOLDER), store.tenant_id().clone());
+        let (preference, docker) = (self.settings.sandbox, self.settings.docker.clone());
+        let handle = store.handle();
+        let opened =
+            tokio::task::spawn_blocking(move || Sandboxes::open(root, tenant, preference, docker, handle))
+                .await;
+        opened
+            .map(Some)
+            .map_err(|error| quarantine("open-failed", &error.to_string(), "start again; the log says more"))
+    }
+
     async fn start(
         &self,
         store: &Arc<SqliteStore>,
         models: &Arc<SealedProviders>,
         actions: Arc<dyn ActionTransport>,
+        sandboxes: Option<&Sandboxes>,
     ) -> Result<Tenant, OpenFailure> {
         let providers = Providers::new(ProviderLimits::default());
         let router = ModelRouter::new(Arc::clone(models) as Arc<dyn ProviderSource>, providers);
@@ -190,16 +216,37 @@ impl Opener {
             HarnessMode::Remote => PromptHash::Exact,
         };
         let engine = AgentEngine::new(config);
+        let blobs = self.blobs().await?;
         let ports = TenantPorts {
             store: store.handle(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             engine: Arc::new(engine),
+            blobs: Arc::new(blobs),
             actions,
             schemas: Arc::new(Outputs),
-            workspaces: None,
+            workspaces: sandboxes.map(Sandboxes::manager),
         };
         Tenant::start(tenant_config(&self.settings), ports).await.map_err(store_failure)
+    }
+
+    /// Where the bytes of artifacts are.
+    async fn blobs(&self) -> Result<FileBlobs, OpenFailure> {
+        let root = self.home.root().to_owned();
+        let failed = |why: String| {
+            OpenFailure::Passing(Cause {
+                code: "open-failed",
+                message: format!(
+                    "the bytes of artifacts cannot be kept in {}: {why}",
+                    self.home.root().display()
+                ),
+                repair: "make the home writable for this user; it is tried again by itself".to_owned(),
+            })
+        };
+        match tokio::task::spawn_blocking(move || FileBlobs::open(&root)).await {
+            Ok(opened) => opened.map_err(|error| failed(error.to_string())),
+            Err(error) => Err(failed(error.to_string())),
+        }
     }
 
     /// The operator key of this home is known to the store, unless somebody has deleted or replaced it there; and

@@ -293,6 +293,9 @@ impl Host {
         let harness = self.harness_url.as_ref().map(|url| format!(" harness={url}")).unwrap_or_default();
         let _ = self.out.line(&format!("nylorun ready api={}{operator}{harness}", self.link.host_url));
         tracing::info!(tenant = opened.tenant.id().as_str(), api = self.link.host_url, "ready");
+        if let Some(sandboxes) = &opened.sandboxes {
+            sandboxes.settle(opened.tenant.clone());
+        }
         if self.with_sample && std::io::stderr().is_terminal() {
             self.out.note(&format!(
                 "\nThe Runtime runs. In another terminal:\n\n  nylorun run {} \"hello\"\n  nylorun quickstart\n  nylorun status\n\nCtrl-C stops it; nothing is lost.\n",

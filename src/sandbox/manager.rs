@@ -192,7 +192,7 @@ impl WorkspaceManager for Manager {
         self.spawn(move |manager, _| manager.remove(what))
     }
 
-    fn close(&self) -> BoxFuture<'static, ()> {
+    fn close(&self, claims: Option<Arc<dyn Claims>>) -> BoxFuture<'static, ()> {
         let manager = self.clone();
         async move {
             manager.0.closing.send_replace(true);
@@ -200,7 +200,7 @@ impl WorkspaceManager for Manager {
                 let _turn = live.queue.lock().await;
                 let open = live.state().open;
                 if open {
-                    manager.stop(&key, &live, None).await;
+                    manager.stop(&key, &live, claims.as_ref()).await;
                 }
             }
             // One that was never asked for holds nothing.

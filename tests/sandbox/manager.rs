@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use nylorun::sandbox::choice::Kind;
 use nylorun::sandbox::job::Limits;
+use nylorun::sandbox::records::FILE;
 use nylorun_actors::model::workspace::{
     BytesAnswer, BytesOf, FilesOf, ListAnswer, Removal, Tool, ToolOutcome, WorkspaceBytes, WorkspaceList,
     WorkspaceState, session_key,
@@ -174,7 +175,8 @@ async fn a_spec_that_cannot_be_had_and_a_closed_manager_run_nothing() {
     assert!(matches!(outcome, ToolOutcome::Failed { code, .. } if code == "sandbox.unavailable"));
     spaces.spec = json!({});
     spaces.says("s", "true").await;
-    spaces.manager.close().await;
+    spaces.manager.close(Some(spaces.heard.clone())).await;
+    assert_eq!(spaces.heard.told(&["state"]).last().unwrap(), "stopped", "whoever can be told is told");
     let refused = spaces.call("s", Tool::Bash, json!({"command": "true"})).await;
     assert_eq!(refused.unwrap_err().code, ApiCode::Unavailable);
 }
@@ -190,4 +192,22 @@ async fn a_cage_that_does_not_stand_is_told_and_nothing_ran() {
     assert!(outcome.is_ok_and(
         |outcome| matches!(outcome, ToolOutcome::Failed { code, .. } if code == "sandbox.start_failed")
     ));
+}
+
+#[tokio::test]
+async fn a_workspace_whose_record_was_lost_keeps_its_files_when_somebody_else_has_it_on_record() {
+    let spaces = spaces();
+    spaces.says("known", "echo kept >file").await;
+    spaces.says("unknown", "echo gone >file").await;
+    let all = spaces.manager.sweep(None, spaces.heard.clone()).await.unwrap();
+    spaces.manager.close(None).await;
+    std::fs::write(spaces.dir.path().join("sandboxes").join(FILE), "no record").unwrap();
+    let again = manager(&spaces.dir, Kind::Process, Limits::default());
+    let known = all.into_iter().filter(|record| record.session_id == "known".into()).collect();
+    again.adopt(known).await;
+    let left = again.sweep(None, spaces.heard.clone()).await.unwrap();
+    let left: Vec<_> = left.iter().map(|record| (record.session_id.as_str(), record.state)).collect();
+    assert_eq!(left, [("known", WorkspaceState::Stopped)]);
+    assert_eq!(std::fs::read_to_string(spaces.folder("known").join("file")).unwrap(), "kept\n");
+    assert!(!spaces.folder("unknown").exists(), "nobody knows whose it is");
 }

@@ -18,8 +18,10 @@ use crate::model::effect::Outcome;
 use crate::model::ids::{EffectId, RunId};
 use crate::model::turn::{Abort, AbortKind};
 use crate::ports::engine::{AbortSignal, EffectReport, RunEnd, RunLink};
+use crate::ports::workspaces::RunWorkspaces;
 use crate::session::SessionActor;
 use crate::tenant::tree::Tree;
+use crate::workspaces::local::RecordedClaims;
 
 /// A run of an in-process harness.
 pub(super) struct MemoryRun {
@@ -67,7 +69,12 @@ impl MemoryRun {
         let (abort, signal) = AbortSignal::channel();
         let resolved = Rc::new(Resolved::default());
         let feeds = Arc::clone(&tree.feeds);
-        let link = MemoryLink::new(&grant, session.clone(), signal, Rc::clone(&resolved), feeds);
+        // What happens in a workspace is recorded as it comes: it is of the workspace, whoever owns the session by then.
+        let workspaces = tree.ports.workspaces.clone().map(|manager| RunWorkspaces {
+            manager,
+            claims: Arc::new(RecordedClaims(tree.ports.store.clone())),
+        });
+        let link = MemoryLink::new(&grant, session.clone(), signal, Rc::clone(&resolved), feeds, workspaces);
         let link = Rc::new(link);
         let engine = Arc::clone(&tree.ports.engine);
         let guard = RunGuard {

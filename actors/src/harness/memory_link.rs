@@ -10,6 +10,7 @@ use futures_util::future::LocalBoxFuture;
 use serde_json::json;
 use tokio::sync::Mutex;
 
+use super::ordered::both_at_once;
 use super::resolved::Resolved;
 use crate::messages::session::{Before, Intend, ReadTranscript, Report, ReportAndIntend};
 use crate::model::Json;
@@ -21,6 +22,7 @@ use crate::model::turn::RunGrant;
 use crate::ports::engine::{
     AbortSignal, ApiCode, ApiError, EffectReport, IntentAnswer, OutcomeAnswer, Preview, RunLink,
 };
+use crate::ports::workspaces::RunWorkspaces;
 use crate::session::SessionActor;
 use crate::tenant::feeds::Feeds;
 
@@ -33,6 +35,7 @@ pub struct MemoryLink {
     abort: AbortSignal,
     resolved: Rc<Resolved>,
     feeds: Arc<Feeds>,
+    workspaces: Option<RunWorkspaces>,
     /// A value that travels with the next thing the run says.
     deferred: RefCell<Option<Before>>,
     /// Held while a deferred value is on its way: what comes after it must not overtake it.
@@ -52,6 +55,7 @@ impl MemoryLink {
         abort: AbortSignal,
         resolved: Rc<Resolved>,
         feeds: Arc<Feeds>,
+        workspaces: Option<RunWorkspaces>,
     ) -> Self {
         Self {
             run: grant.run_id.clone(),
@@ -61,6 +65,7 @@ impl MemoryLink {
             abort,
             resolved,
             feeds,
+            workspaces,
             deferred: RefCell::default(),
             gate: Rc::default(),
         }
@@ -87,23 +92,9 @@ impl RunLink for MemoryLink {
         };
         async move {
             let _held = gate.lock().await;
-            let both = ReportAndIntend {
-                run: run.clone(),
-                before: before.clone(),
-                intent: effect,
-                hash: request_hash,
-            };
-            let error = match session.send(both).await.map_err(gone)? {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            if matches!(error.code, ApiCode::EffectDrift | ApiCode::Invalid | ApiCode::Internal) {
-                // What comes next is refused, but what was done is done.
-                let Before { effect, value } = before;
-                let report = EffectReport::Value(value);
-                session.send(Report { run, effect, report }).await.map_err(gone)??;
-            }
-            Err(error)
+            let both = ReportAndIntend { run, before, intent: effect, hash: request_hash };
+            let (reported, intended) = both_at_once(&session, both).await;
+            reported.and(intended)
         }
         .boxed_local()
     }
@@ -148,5 +139,9 @@ impl RunLink for MemoryLink {
 
     fn abort(&self) -> AbortSignal {
         self.abort.clone()
+    }
+
+    fn workspaces(&self) -> Option<RunWorkspaces> {
+        self.workspaces.clone()
     }
 }

@@ -15,6 +15,7 @@ use crate::model::effect::{EffectIntent, Outcome};
 use crate::model::ids::EffectId;
 use crate::model::transcript::Entry;
 use crate::model::turn::{Abort, RunGrant, TurnOutput, TurnStart};
+use crate::ports::workspaces::RunWorkspaces;
 
 /// Error codes of the Harness API (spec: harness-api, section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -191,6 +192,11 @@ pub trait RunLink {
 
     /// The run's abort signal.
     fn abort(&self) -> AbortSignal;
+
+    /// The workspaces that this run's sandbox tools work in; `None` where nobody serves any.
+    fn workspaces(&self) -> Option<RunWorkspaces> {
+        None
+    }
 }
 
 /// What the engine hands back for a run.

@@ -9,6 +9,7 @@
 //!
 //! Whoever drops the future of a call gives the call up: a command that runs for it is killed.
 
+use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -142,6 +143,21 @@ pub trait WorkspaceManager: Send + Sync + 'static {
     /// Removes workspaces with their files, each after what runs in it.
     fn remove(&self, what: Removal) -> BoxFuture<'static, Result<(), ApiError>>;
 
-    /// Takes nothing new, waits for what runs, stops every workspace.
-    fn close(&self) -> BoxFuture<'static, ()>;
+    /// Takes nothing new, waits for what runs, stops every workspace. `claims`: who may still be told.
+    fn close(&self, claims: Option<Arc<dyn Claims>>) -> BoxFuture<'static, ()>;
+}
+
+/// The workspaces that the tools of a run work in, and where it is told what happens there.
+#[derive(Clone)]
+pub struct RunWorkspaces {
+    /// Whoever has them.
+    pub manager: Arc<dyn WorkspaceManager>,
+    /// Where what happens is told on behalf of the run.
+    pub claims: Arc<dyn Claims>,
+}
+
+impl fmt::Debug for RunWorkspaces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RunWorkspaces")
+    }
 }

@@ -2,8 +2,8 @@
 //! (spec: harness-api, section 8). Waiting is an event, never a loop.
 //!
 //! Offers are served oldest first, each by the oldest parked lease that may take it. A session goes back to the
-//! harness that has its workspace, or that ran it last, while that one is connected, for as long as an offer waits; pods
-//! are apart. A session without a workspace whose run was lost goes rather to another harness: the one that had it may
+//! harness that has its workspace, or that ran it last, while that one is connected, for as long as an offer waits; one
+//! with a sandbox goes to a harness that serves sandboxes, if there is one; pods are apart. A session without a workspace whose run was lost goes rather to another harness: the one that had it may
 //! hang, and answers pings all the same.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -86,6 +86,8 @@ struct Queued {
     arbiter: usize,
     pod: Option<String>,
     lost: bool,
+    /// Whether its session has a sandbox.
+    sandboxed: bool,
     /// The harness that has its workspace.
     has: Option<u64>,
     since: Instant,
@@ -146,10 +148,12 @@ impl Broker {
     /// A segment looks for a harness; `has` is the one that has its workspace. The answer comes when one takes it; it
     /// never comes once the Tenant closes.
     pub fn offer(&mut self, offer: Offer, has: Option<u64>) -> oneshot::Receiver<Placement> {
-        let Offer { session, arbiter, pod, lost, workspace: _ } = offer;
+        let Offer { session, arbiter, pod, lost, workspace } = offer;
+        let sandboxed = workspace.is_some();
         let (placed, answer) = oneshot::channel();
         if !self.closed {
-            self.queue.push_back(Queued { session, arbiter, pod, lost, has, since: Instant::now(), placed });
+            let since = Instant::now();
+            self.queue.push_back(Queued { session, arbiter, pod, lost, sandboxed, has, since, placed });
             self.match_all();
         }
         answer
@@ -184,12 +188,17 @@ impl Broker {
         if let Some((id, harness)) = standing {
             return Some((*id, Placement::new(harness.addr.clone(), 0)));
         }
+        let patient = queued.since.elapsed() < PREFER_FOR;
+        // Where none serves sandboxes any will do: its tools say that there is no sandbox.
+        let serves = queued.sandboxed && patient && self.serving(queued.pod.as_deref()).next().is_some();
+        let suits = |id: &u64| {
+            self.harnesses.get(id).is_some_and(|h| h.pod == queued.pod && (h.workspace || !serves))
+        };
+        let last = self.last.get(&queued.session).copied().filter(suits);
         let connected = |id: &u64| self.harnesses.contains_key(id);
-        let last = self.last.get(&queued.session).copied().filter(connected);
         let waits_for = queued.has.filter(connected).or(last.filter(|_| !queued.lost));
-        let waits_for = waits_for.filter(|_| queued.since.elapsed() < PREFER_FOR);
-        let fits =
-            |parked: &&Parked| self.harnesses.get(&parked.harness).is_some_and(|h| h.pod == queued.pod);
+        let waits_for = waits_for.filter(|_| patient);
+        let fits = |parked: &&Parked| suits(&parked.harness);
         let all = || self.parked.iter().enumerate().filter(|(_, parked)| fits(parked));
         let at = match waits_for {
             Some(id) => all().find(|(_, parked)| parked.harness == id),

@@ -27,6 +27,7 @@ pub use self::views::{
 use self::feeds::{Feeds, NoPlace};
 use self::root::Root;
 use self::tree::Tree;
+use crate::artifacts::Artifacts;
 use crate::harness::HarnessActor;
 use crate::harness::wire::FrameSink;
 use crate::messages::session::DoCommand;
@@ -36,13 +37,13 @@ use crate::model::command::{Command, Receipt};
 use crate::model::ids::{AgentId, SessionId, TenantId};
 use crate::model::json::{Json, JsonText};
 use crate::model::sandbox::id::grant_reaches;
-use crate::ports::Workspaces;
 use crate::ports::store::{DefinitionRow, Page, Reads, StoreError, StoreHandle, StoreResult};
+use crate::ports::{WorkspaceError, Workspaces};
 use crate::rules::commands::Prepared;
 use crate::rules::workspaces::{self as rules_of_workspaces, SessionWorkspace};
 use crate::rules::{Refusal, definitions, sessions};
 use crate::session::SessionActor;
-use crate::workspaces;
+use crate::workspaces::{self, Missing};
 
 /// How often a session's actor is looked for before its caller is told to come back.
 const FIND_ATTEMPTS: usize = 50;
@@ -347,10 +348,25 @@ impl Tenant {
         self.tree.supervisor()?.send(AttachHarness { sink, peer, pod }).await.ok().flatten()
     }
 
+    /// Its artifacts.
+    #[must_use]
+    pub fn artifacts(&self) -> &Artifacts {
+        self.tree.artifacts()
+    }
+
     /// Its workspaces, wherever they are.
     #[must_use]
     pub fn workspaces(&self) -> Arc<dyn Workspaces> {
         workspaces::of(&self.tree)
+    }
+
+    /// Sweeps the workspaces once, beside the sweeper's own time: whatever is on record as running when a process starts
+    /// does not run.
+    ///
+    /// # Errors
+    /// Whatever stopped it; the sweeper makes up for it.
+    pub async fn sweep_workspaces(&self) -> Result<(), WorkspaceError> {
+        workspaces::sweep(&self.tree, &Missing::default()).await
     }
 
     /// A session's turn in progress and its workspace, for the tool routes.

@@ -183,6 +183,7 @@ impl Inner {
             grant: Arc::clone(&self.parts.grant),
             manifest: Arc::clone(manifest),
             routing: Arc::clone(&self.parts.routing),
+            workspaces: self.parts.link.workspaces(),
             abort: self.abort.clone(),
             rejoin,
             intent,

@@ -7,6 +7,7 @@ mod effects;
 pub mod hold;
 pub mod kit;
 mod output;
+pub mod sandbox;
 pub mod tools;
 
 use std::rc::Rc;
@@ -24,6 +25,7 @@ use self::definitions::Definitions;
 pub(crate) use self::definitions::MOST as DEFINITIONS;
 use self::effects::{RunParts, RunPort};
 use self::kit::{Kit, KitFor};
+use self::sandbox::SandboxTools;
 use self::tools::ToolExecutor;
 use super::agent::definition::Definition;
 use super::agent::projection::{Projection, PromptHash};
@@ -43,10 +45,11 @@ pub struct EngineConfig {
 }
 
 impl EngineConfig {
-    /// The defaults with these kits: exact hashes, the default cache, no tools of its own.
+    /// The defaults with these kits: exact hashes, the default cache, the tools of sandboxes.
     #[must_use]
     pub fn new(kits: Arc<KitFor>) -> Self {
-        Self { prompt_hash: PromptHash::Exact, cache_bytes: cache::CACHE_BYTES, kits, executors: Vec::new() }
+        let executors: Vec<Arc<dyn ToolExecutor>> = vec![Arc::new(SandboxTools)];
+        Self { prompt_hash: PromptHash::Exact, cache_bytes: cache::CACHE_BYTES, kits, executors }
     }
 }
 
@@ -178,7 +181,7 @@ impl Shared {
     fn definition(&self, start: &TurnStart) -> Result<Arc<Definition>, String> {
         let manifest = &start.manifest;
         self.definitions.get(&start.checkpoint.manifest_hash, manifest, || {
-            let sandbox = self.executors.iter().any(|executor| executor.can(manifest, "bash"));
+            let sandbox = self.executors.iter().any(|executor| executor.sandboxes());
             Definition::read(Arc::clone(manifest), sandbox)
         })
     }

@@ -11,6 +11,8 @@ use nylorun_actors::tenant::{HarnessMode, ModelOnCrash};
 use super::{Effective, Listen, Origin, SETTINGS, Settings, SettingsError, parse_port};
 use crate::gates::OutboundPolicy;
 use crate::harness_api::HarnessTokens;
+use crate::sandbox::choice::Preference;
+use crate::sandbox::docker::DockerMeans;
 use crate::telemetry::{LogFormat, check_filter};
 
 /// Values of all layers; the first one to set a key wins.
@@ -172,6 +174,8 @@ impl<'a> Layers<'a> {
                 HarnessTokens::from_str(text).map_err(|error| error.to_string())
             })?,
             harness_connections: self.number("harness-connections")?,
+            sandbox: self.get("sandbox", Preference::from_name)?.unwrap_or_default(),
+            docker: DockerMeans::of(self.get("docker-host", given)?, self.get("sandbox-image", given)?),
             database: self.database(&home)?,
             allow_non_loopback: self.get("allow-non-loopback", boolean)?.unwrap_or(false),
             allowed_hosts: self.get("allowed-hosts", hosts)?.unwrap_or_default(),
@@ -346,6 +350,10 @@ pub(crate) fn file_text(value: &toml::Value) -> Option<String> {
         }
         _ => None,
     }
+}
+
+fn given(text: &str) -> Result<String, String> {
+    Ok(text.to_owned())
 }
 
 fn boolean(text: &str) -> Result<bool, String> {

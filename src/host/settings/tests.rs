@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::layers::mask;
 use super::*;
+use crate::sandbox::choice::Kind;
 
 fn load(
     flags: &[(&'static str, &str)],
@@ -191,4 +192,13 @@ fn where_deliveries_may_go_is_open_by_default_and_closed_setting_by_setting() {
     let both = [("NYLORUN_ENDPOINT_LOOPBACK", "docker-host"), ("NYLORUN_ENDPOINT_PRIVATE", "refuse")];
     let error = policy(&both).expect_err("refused").to_string();
     assert!(error.contains("NYLORUN_ENDPOINT_LOOPBACK") && error.contains("endpoint-private"), "{error}");
+}
+
+#[test]
+fn a_backend_of_sandboxes_that_is_unknown_refuses_to_start_and_names_those_there_are() {
+    assert_eq!(load(&[], &[], None).expect("ok").sandbox, Preference::Auto);
+    let named = load(&[], &[("NYLORUN_SANDBOX_BACKEND", "Process")], None).expect("ok").sandbox;
+    assert_eq!(named, Preference::Only(Kind::Process));
+    let error = load(&[("sandbox", "vm")], &[], None).expect_err("refused").to_string();
+    assert!(error.starts_with("--sandbox is malformed") && error.contains("namespaces"), "{error}");
 }

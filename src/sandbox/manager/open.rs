@@ -23,7 +23,7 @@ impl Manager {
         let (before, now) = (self.0.records.get(key), self.now());
         let record = WorkspaceRecord {
             key: key.to_owned(),
-            session_id: before.as_ref().map_or_else(|| session.owner_id.clone(), |b| b.session_id.clone()),
+            session_id: session.owner_id.clone(),
             sandbox_id: session.sandbox_id.clone(),
             backend: "virtual".to_owned(),
             image: before.as_ref().map_or_else(|| DEFAULT_IMAGE.to_owned(), |before| before.image.clone()),

@@ -11,6 +11,18 @@ use super::live::Live;
 use super::{Manager, internal};
 
 impl Manager {
+    /// Takes over what another record says of workspaces whose files are here and that the own record does not name: it
+    /// may have been lost, and a folder without a record is removed.
+    pub async fn adopt(&self, known: Vec<WorkspaceRecord>) {
+        let here = self.0.folders.list(&key_prefix(&self.0.tenant)).await;
+        for mut record in known {
+            if here.contains(&record.key) && self.0.records.get(&record.key).is_none() {
+                record.state = WorkspaceState::Stopped;
+                self.0.records.put(record);
+            }
+        }
+    }
+
     pub(super) async fn sweep(
         self,
         now: Option<f64>,

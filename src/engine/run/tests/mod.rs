@@ -4,6 +4,7 @@ mod aborts;
 mod caching;
 mod children;
 mod effects;
+mod sandbox;
 mod scripted;
 
 use std::cell::{Cell, RefCell};
@@ -22,6 +23,7 @@ use nylorun_actors::model::json::JsonMap;
 use nylorun_actors::model::transcript::{Entry, apply};
 use nylorun_actors::model::turn::{Abort, Routing, RunOptions, TranscriptAt, TurnStartType, YieldAfter};
 use nylorun_actors::ports::engine::{AbortSignal, EffectReport, IntentAnswer, OutcomeAnswer, Preview};
+use nylorun_actors::ports::workspaces::RunWorkspaces;
 use serde_json::json;
 use tokio::sync::{oneshot, watch};
 
@@ -91,6 +93,7 @@ pub struct Link {
     pub resolved: RefCell<HashMap<String, oneshot::Receiver<Outcome>>>,
     /// Values that travel with what comes next, where the channel takes them.
     pub deferred: RefCell<Option<Vec<String>>>,
+    pub workspaces: RefCell<Option<RunWorkspaces>>,
     pub aborter: watch::Sender<Option<Abort>>,
     signal: AbortSignal,
 }
@@ -109,6 +112,7 @@ impl Link {
             refuses_values: RefCell::new(None),
             resolved: RefCell::default(),
             deferred: RefCell::default(),
+            workspaces: RefCell::default(),
             aborter,
             signal,
         })
@@ -200,6 +204,10 @@ impl RunLink for Link {
     fn abort(&self) -> AbortSignal {
         self.signal.clone()
     }
+
+    fn workspaces(&self) -> Option<RunWorkspaces> {
+        self.workspaces.borrow().clone()
+    }
 }
 
 pub fn script(list: Vec<Model>) {
@@ -267,7 +275,11 @@ pub fn says(text: &str) -> Model {
 }
 
 pub fn calls(tool: &str) -> Model {
-    Model::Says(json!({"output": [{"type": "tool-call", "id": "c1", "name": tool, "args": {}}]}))
+    calls_with(tool, json!({}))
+}
+
+pub fn calls_with(tool: &str, args: Json) -> Model {
+    Model::Says(json!({"output": [{"type": "tool-call", "id": "c1", "name": tool, "args": args}]}))
 }
 
 pub fn output(end: RunEnd) -> TurnOutput {
