@@ -9,9 +9,11 @@ TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 BINARY     := $(TARGET_DIR)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/nylorun
 CARGO_HOME ?= $(HOME)/.cargo
 DEB_NEEDS  := build-essential pkg-config libssl-dev
+# What tests with containers need, beside root: a daemon that they start themselves, and programs for its image.
+DEB_TESTS  := docker.io busybox-static
 
 .DEFAULT_GOAL := help
-.PHONY: help run build install test lint fmt bench doc needs
+.PHONY: help run build install test lint fmt bench doc needs needs-test
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +34,13 @@ needs: # Debian packages that the build needs: installed by root, told to everyb
 		exit 1; \
 	fi
 
+needs-test: needs # Debian packages of tests with containers: installed by root, and done without by everybody else
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 && \
+		! { command -v dockerd && command -v docker-init && command -v busybox; } >/dev/null 2>&1; then \
+		echo "installing $(DEB_TESTS)"; \
+		{ apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $(DEB_TESTS); } || true; \
+	fi
+
 build: needs ## Build the binary (PROFILE=dev builds faster)
 	$(CARGO) build --workspace --bins --profile $(PROFILE)
 
@@ -47,9 +56,15 @@ run: build ## Build and start on an embedded store with a sample agent
 	fi
 	@exec "$(BINARY)" serve --sample $(ARGS)
 
-test: needs ## Run every test: unit, simulation, end to end with the real binary
-	@if command -v cargo-nextest >/dev/null 2>&1; then \
-		echo "+ cargo nextest run --workspace" && $(CARGO) nextest run --workspace && \
+test: needs-test ## Run every test: unit, simulation, end to end with the real binary
+	@if [ "$$(id -u)" = 0 ] && { command -v dockerd && command -v docker-init && command -v busybox; } >/dev/null 2>&1; then \
+		filter="all()"; \
+	else \
+		echo "*** Tests with containers are SKIPPED: they take root and the packages $(DEB_TESTS) ***"; \
+		filter="not test(docker::)"; \
+	fi; \
+	if command -v cargo-nextest >/dev/null 2>&1; then \
+		echo "+ cargo nextest run --workspace -E '$$filter'" && $(CARGO) nextest run --workspace -E "$$filter" && \
 		echo "+ cargo test --workspace --doc" && $(CARGO) test --workspace --doc; \
 	else \
 		echo "+ cargo test --workspace" && $(CARGO) test --workspace; \

@@ -6,6 +6,12 @@
 
 #[path = "sandbox/conformance.rs"]
 mod conformance;
+#[path = "sandbox/docker.rs"]
+mod docker;
+#[path = "sandbox/dockerd.rs"]
+mod dockerd;
+#[path = "sandbox/egress.rs"]
+mod egress;
 #[path = "sandbox/escapes.rs"]
 mod escapes;
 #[path = "sandbox/manager.rs"]

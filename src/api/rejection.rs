@@ -256,6 +256,12 @@ impl From<Refusal> for Rejection {
                 Self::new(StatusCode::CONFLICT, Code::LimitExceeded, message)
                     .with_details(json!({"limit": limit, "max": max}))
             }
+            Refusal::TooLarge { message, limit } => {
+                let mut details = JsonMap::new();
+                details.insert("limitBytes".to_owned(), Json::from(limit));
+                Self::new(StatusCode::PAYLOAD_TOO_LARGE, Code::LimitExceeded, message)
+                    .with_details(Json::Object(details))
+            }
             Refusal::Busy(message) => unavailable(message),
             Refusal::Closing => unavailable("The Tenant does not take this at the moment"),
             Refusal::Store(error) => Self::from(error),
@@ -347,6 +353,7 @@ mod tests {
             (Refusal::sandbox(SandboxRefusal::Busy, "x"), 409, "sandbox_busy"),
             (Refusal::sandbox(SandboxRefusal::Unavailable, "x"), 409, "sandbox_unavailable"),
             (Refusal::sandbox(SandboxRefusal::NotGranted, "x"), 403, "sandbox_not_granted"),
+            (Refusal::TooLarge { message: "x".into(), limit: 7 }, 413, "limit_exceeded"),
             (Refusal::Closing, 503, "request_rejected"),
             (Refusal::Busy("x".into()), 503, "request_rejected"),
             (StoreError::Unavailable("x".into()).into(), 503, "request_rejected"),

@@ -2,6 +2,7 @@
 //! hold answers against them (spec: http-api, sections 4 to 8, 15 and 17).
 
 mod actions;
+mod artifacts;
 mod sandboxes;
 
 use nylorun_actors::model::sandbox::shapes::SESSION_SANDBOX;
@@ -10,6 +11,7 @@ use nylorun_actors::model::shape::{
 };
 
 pub use self::actions::*;
+pub use self::artifacts::*;
 pub use self::sandboxes::*;
 
 const MAX: usize = usize::MAX;

@@ -1,6 +1,7 @@
 //! What a person may type.
 
 pub mod actions;
+pub mod artifacts;
 pub mod sandboxes;
 
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use nylorun_actors::model::json::Json;
 use serde_json::json;
 
 use self::actions::{Effects, Endpoints, Respond, Verdict};
+use self::artifacts::Artifacts;
 use self::sandboxes::Sandboxes;
 use super::target::Wanted;
 
@@ -90,6 +92,9 @@ pub enum Command {
     /// Action endpoints: where the application's own code runs tools
     #[command(subcommand)]
     Endpoints(Endpoints),
+    /// Files that agents and people keep, in versions
+    #[command(subcommand)]
+    Artifacts(Artifacts),
     /// Sandboxes that outlive sessions, and commands in the sandbox of a session
     #[command(subcommand)]
     Sandboxes(Sandboxes),

@@ -90,6 +90,8 @@ struct Inner {
     told: Box<dyn Fn(Told)>,
     serves: RefCell<Option<Rc<dyn Serve>>>,
     outbox: Outbox,
+    /// Whether core takes what is said of a run in its order.
+    ordered: Cell<bool>,
     /// How many more requests may be in flight; leases apart.
     requests: Semaphore,
     /// Why it is closed.
@@ -105,9 +107,21 @@ impl Channel {
             told: Box::new(told),
             serves: RefCell::default(),
             outbox: Outbox::new(),
+            ordered: Cell::new(false),
             requests: Semaphore::new(REQUESTS),
             closed: watch::channel(None).0,
         }))
+    }
+
+    /// Says whether core lets nothing of a run overtake a value of it.
+    pub fn set_ordered(&self, ordered: bool) {
+        self.0.ordered.set(ordered);
+    }
+
+    /// Whether a run may say the next thing before its value is answered.
+    #[must_use]
+    pub fn is_ordered(&self) -> bool {
+        self.0.ordered.get()
     }
 
     /// From now on core's requests go to `serves`; without, they are refused.
@@ -150,16 +164,38 @@ impl Channel {
     /// As [`Channel::request`].
     pub async fn send<R: DeserializeOwned>(&self, method: &str, params: Params) -> Result<R, ApiError> {
         let _place = self.0.requests.acquire().await.map_err(|_| closed())?;
+        self.begin(method, &params).await?.answer().await
+    }
+
+    /// Makes two requests, the second right behind the first and before that is answered.
+    ///
+    /// # Errors
+    /// As [`Channel::request`], for each; outside, when the first was not sent.
+    pub async fn send_both<R: DeserializeOwned, S: DeserializeOwned>(
+        &self,
+        first: (&str, Params),
+        second: (&str, Params),
+    ) -> Result<(Result<R, ApiError>, Result<S, ApiError>), ApiError> {
+        // Together: two that wait for each other's place would wait for ever.
+        let _places = self.0.requests.acquire_many(2).await.map_err(|_| closed())?;
+        let asked = self.begin(first.0, &first.1).await?;
+        let then = self.begin(second.0, &second.1).await;
+        let answer = asked.answer().await;
+        let second = match then {
+            Ok(then) => then.answer().await,
+            Err(error) => Err(error),
+        };
+        Ok((answer, second))
+    }
+
+    async fn begin(&self, method: &str, params: &Params) -> Result<Asked<'_>, ApiError> {
         let (answered, answer) = oneshot::channel();
         let then = move |result| {
             // Its requester may have gone this very moment.
             let _ = answered.send(result);
         };
-        let id = self.ask(method, &params, Box::new(then)).await?;
-        let asked = Asked { channel: self, id };
-        let result = answer.await.unwrap_or_else(|_| Err(closed()));
-        std::mem::forget(asked);
-        methods::result(result?)
+        let id = self.ask(method, params, Box::new(then)).await?;
+        Ok(Asked { channel: self, id, answer: Some(answer) })
     }
 
     /// Makes a request whose answer is handed to `then` before any later frame is looked at: a `cancel` may follow the
@@ -263,6 +299,12 @@ impl Channel {
         self.0.outbox.next().await
     }
 
+    /// A further text message, if one waits.
+    #[must_use]
+    pub fn next_text(&self) -> Option<String> {
+        self.0.outbox.next_text()
+    }
+
     /// Closes the channel: every request in flight is rejected `unavailable`. What is queued still goes out.
     pub fn close(&self, code: u16, reason: &str) {
         self.0.outbox.close(code, reason);
@@ -314,10 +356,24 @@ impl Channel {
 struct Asked<'a> {
     channel: &'a Channel,
     id: u64,
+    /// Taken when it is answered.
+    answer: Option<oneshot::Receiver<Answer>>,
+}
+
+impl Asked<'_> {
+    async fn answer<R: DeserializeOwned>(mut self) -> Result<R, ApiError> {
+        let Some(answer) = self.answer.as_mut() else { return Err(closed()) };
+        let result = answer.await.unwrap_or_else(|_| Err(closed()));
+        self.answer = None;
+        methods::result(result?)
+    }
 }
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
+        if self.answer.is_none() {
+            return;
+        }
         self.channel.abort(self.id);
         let forgotten = self.channel.0.pending.borrow_mut().remove(&self.id);
         drop(forgotten);

@@ -35,7 +35,7 @@ pub(crate) use self::outbox::{OUTBOX_FRAMES, OUTBOX_REFUSALS};
 use self::health::{Connected, Health};
 use self::lease::Harness;
 use self::settings::{HarnessSettings, Token};
-use self::socket::{ConnectError, LASTED, connect, pause, pump};
+use self::socket::{ConnectError, LASTED, Opened, connect, pause, pump};
 use self::workspaces::WorkspaceHost;
 use crate::cli::fault::{Fault, exit};
 use crate::cli::out::Out;
@@ -71,7 +71,7 @@ pub fn harness(settings: HarnessSettings, out: &Out) -> Result<u8, Fault> {
 /// The workspaces that this harness serves: none without a folder for them, or where nothing keeps commands apart.
 async fn workspace_host(settings: &HarnessSettings) -> Result<Option<Arc<dyn WorkspaceHost>>, Fault> {
     let Some(root) = &settings.root else { return Ok(None) };
-    let host = SandboxHost::new(root.join("sandboxes"), settings.sandbox).await;
+    let host = SandboxHost::new(root.join("sandboxes"), settings.sandbox, settings.docker.clone()).await;
     let host = host.map_err(|why| Fault::new(exit::FAILED, "runtime", why))?;
     let selection = host.selection();
     match &selection.backend {
@@ -126,17 +126,18 @@ async fn work(harness: &Harness, settings: &HarnessSettings, connected: &Connect
                 Err(why) => Err(ConnectError::Failed(why)),
             }
         };
-        let socket = tokio::select! {
+        let opened = tokio::select! {
             biased;
             () = harness.stopped() => return,
-            socket = connecting => socket,
+            opened = connecting => opened,
         };
-        match socket {
-            Ok(socket) => {
+        match opened {
+            Ok(Opened { socket, ordered }) => {
                 told = Told::default();
                 let since = Instant::now();
                 connected.store(true, Ordering::Relaxed);
                 let connection = harness.connect();
+                connection.channel().set_ordered(ordered);
                 tokio::join!(pump(socket, connection.channel()), connection.serve());
                 connected.store(false, Ordering::Relaxed);
                 if since.elapsed() > LASTED {

@@ -102,15 +102,20 @@ impl Outbox {
         }
     }
 
+    /// A further text, if one waits.
+    pub(super) fn next_text(&self) -> Option<String> {
+        let queued = self.frames.borrow_mut().pop_front()?;
+        if queued.refusal {
+            self.refusals.set(self.refusals.get() - 1);
+        }
+        Some(queued.text)
+    }
+
     /// The next thing to do. Cancel safe: what was not answered is answered next time. One transport waits at a time.
     pub(super) async fn next(&self) -> Outgoing {
         loop {
-            let next = self.frames.borrow_mut().pop_front();
-            if let Some(queued) = next {
-                if queued.refusal {
-                    self.refusals.set(self.refusals.get() - 1);
-                }
-                return Outgoing::Text(queued.text);
+            if let Some(text) = self.next_text() {
+                return Outgoing::Text(text);
             }
             if let Some((code, reason)) = self.close.borrow().clone() {
                 return Outgoing::Close { code, reason };

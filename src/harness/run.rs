@@ -1,7 +1,7 @@
 //! One run in this process: the engine works, the lease is renewed, the output or the release goes to core
 //! (spec: harness-api, sections 9, 13.1, 14 and 16).
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use nylorun_actors::harness::methods::{
-    Leased, Nothing, OfRun, OutputCursor, Release, ReleaseReason, Renewed, output_method,
+    EffectAnswer, Leased, Nothing, OfRun, OutputCursor, Release, ReleaseReason, Renewed, output_method,
 };
 use nylorun_actors::harness::resolved::Resolved;
 use nylorun_actors::model::ids::RunId;
@@ -76,10 +76,13 @@ pub(super) fn start(runs: &Rc<Runs>, channel: &Channel, renew_every: Duration, l
         cursor: start.transcript.cursor,
         abort: signal.clone(),
         resolved: Rc::clone(&resolved),
+        deferred: RefCell::default(),
         workspaces: runs.workspaces(channel, &grant.run_id),
     };
+    let link = Rc::new(link);
     let run = Run {
         channel: channel.clone(),
+        link: Rc::clone(&link),
         engine: runs.engine(),
         grant: grant.clone(),
         abort: Rc::clone(&abort),
@@ -91,7 +94,7 @@ pub(super) fn start(runs: &Rc<Runs>, channel: &Channel, renew_every: Duration, l
     let task = tokio::task::spawn_local(async move {
         let _place = place;
         let working = async {
-            let segment = run.engine.run(run.grant.clone(), start, Rc::new(link));
+            let segment = run.engine.run(run.grant.clone(), start, link);
             run.end(AssertUnwindSafe(segment).catch_unwind().await.ok()).await;
         };
         tokio::select! {
@@ -117,6 +120,7 @@ pub(super) async fn give_back(channel: &Channel, run: RunId, reason: ReleaseReas
 
 struct Run {
     channel: Channel,
+    link: Rc<WireLink>,
     engine: Arc<dyn Engine>,
     grant: RunGrant,
     abort: Rc<watch::Sender<Option<Abort>>>,
@@ -142,6 +146,10 @@ impl Run {
             (_, Some(RunEnd::Output(output))) => return self.output(output).await,
         };
         self.engine.settled(&self.grant, None);
+        if let Some(value) = self.link.take_deferred() {
+            // A value in hand is kept for whoever resumes, if core still takes it.
+            let _: Result<EffectAnswer, _> = self.channel.send("effect.outcome", value).await;
+        }
         give_back(&self.channel, self.grant.run_id.clone(), reason).await;
     }
 
@@ -162,7 +170,14 @@ impl Run {
         };
         drop(output);
         // It is never repeated: after an error only core knows whether it settled.
-        let answer: Result<OutputCursor, _> = self.channel.send(method, params).await;
+        let answer: Result<OutputCursor, _> = match self.link.take_deferred() {
+            Some(value) => {
+                let both = self.channel.send_both(("effect.outcome", value), (method, params)).await;
+                // What became of the value is said by what became of the output, which waits for it.
+                both.and_then(|(_, answer): (Result<EffectAnswer, _>, _)| answer)
+            }
+            None => self.channel.send(method, params).await,
+        };
         let cursor = match answer {
             Ok(OutputCursor { cursor }) => cursor,
             Err(error) => {

@@ -12,6 +12,7 @@ use secrecy::SecretString;
 use crate::cli::fault::{Fault, exit};
 use crate::host::settings::{Effective, Origin, Setting, SettingsError, file_text};
 use crate::sandbox::choice::Preference;
+use crate::sandbox::docker::DockerMeans;
 use crate::telemetry::{LogFormat, check_filter};
 
 /// Path of the Harness API, added to a URL that has none.
@@ -74,6 +75,20 @@ pub const SETTINGS: &[Setting] = &[
         flag: true,
         default: "auto",
         what: "What keeps commands apart: auto, namespaces, landlock, docker, process",
+    },
+    Setting {
+        key: "sandbox-image",
+        env: &["NYLORUN_SANDBOX_IMAGE"],
+        flag: false,
+        default: "python:3.13-slim",
+        what: "With the backend docker: the image of sandboxes that name none; it must be there, none is fetched",
+    },
+    Setting {
+        key: "docker-host",
+        env: &["DOCKER_HOST"],
+        flag: false,
+        default: "unix:///var/run/docker.sock",
+        what: "With the backend docker: the socket of the daemon on this machine",
     },
     Setting {
         key: "health-port",
@@ -144,6 +159,8 @@ pub struct HarnessSettings {
     pub root: Option<PathBuf>,
     /// What keeps commands apart.
     pub sandbox: Preference,
+    /// What containers of sandboxes are made of.
+    pub docker: DockerMeans,
     /// Port of `GET /health`.
     pub health_port: u16,
     /// `None`: text on a terminal, else JSON.
@@ -274,6 +291,8 @@ impl Values {
         let max_runs = self.get("max-runs", |text| number(text, 1, MOST_RUNS as u64))?;
         let root = self.get("root", absolute)?;
         let sandbox = self.get("sandbox", Preference::from_name)?.unwrap_or_default();
+        let given = |text: &str| Ok(text.to_owned());
+        let docker = DockerMeans::of(self.get("docker-host", given)?, self.get("sandbox-image", given)?);
         let health_port = self.get("health-port", |text| number(text, 0, u64::from(u16::MAX)))?;
         let log_filter = self.get("log-filter", |text| {
             check_filter(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
@@ -282,6 +301,7 @@ impl Values {
             max_runs: max_runs.and_then(|n| usize::try_from(n).ok()).unwrap_or(MAX_RUNS),
             root: root.or_else(|| Some(PathBuf::from(ROOT)).filter(|root| root.is_dir())),
             sandbox,
+            docker,
             health_port: health_port.and_then(|n| u16::try_from(n).ok()).unwrap_or(HEALTH_PORT),
             log: self.get("log", str::parse)?,
             log_filter: log_filter.unwrap_or_else(|| "info,actix_server=warn".to_owned()),

@@ -17,6 +17,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_conf
 
 use super::channel::Channel;
 use super::outbox::Outgoing;
+use crate::harness_api::ORDERED;
 
 /// How long connecting may take, TLS and upgrade included.
 pub(crate) const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
@@ -39,6 +40,15 @@ const REASON_BYTES: usize = 120;
 
 /// An open socket.
 pub type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+
+/// A connection to core that stands.
+#[derive(Debug)]
+pub struct Opened {
+    /// Its socket.
+    pub socket: Socket,
+    /// Whether core lets nothing of a run overtake a value of it. A core that does not say so may.
+    pub ordered: bool,
+}
 
 /// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -84,7 +94,7 @@ fn repair(status: u16) -> &'static str {
 ///
 /// # Errors
 /// [`ConnectError`]; all of them may pass.
-pub async fn connect(url: &str, token: &SecretString) -> Result<Socket, ConnectError> {
+pub async fn connect(url: &str, token: &SecretString) -> Result<Opened, ConnectError> {
     let failed = |error: WsError| ConnectError::Failed(error.to_string());
     let mut request = url.into_client_request().map_err(failed)?;
     let mut bearer = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret()))
@@ -98,7 +108,10 @@ pub async fn connect(url: &str, token: &SecretString) -> Result<Socket, ConnectE
         .max_frame_size(Some(HARNESS_FRAME_BYTES));
     let connecting = connect_async_with_config(request, Some(config), true);
     match tokio::time::timeout(HANDSHAKE_WAIT, connecting).await {
-        Ok(Ok((socket, _))) => Ok(socket),
+        Ok(Ok((socket, answer))) => {
+            let ordered = answer.headers().get(ORDERED).is_some_and(|value| value == "1");
+            Ok(Opened { socket, ordered })
+        }
         Ok(Err(WsError::Http(answer))) => Err(ConnectError::Refused { status: answer.status().as_u16() }),
         Ok(Err(error)) => Err(failed(error)),
         Err(_) => Err(ConnectError::Silent),
@@ -139,7 +152,15 @@ pub async fn pump(socket: Socket, channel: &Channel) {
                 Outgoing::Text(text) => text,
                 Outgoing::Close { code, reason } => return (code, reason),
             };
-            match tokio::time::timeout(silence, sink.send(Message::text(text))).await {
+            let sending = async {
+                sink.feed(Message::text(text)).await?;
+                // What was said in one breath goes out in one piece.
+                while let Some(text) = channel.next_text() {
+                    sink.feed(Message::text(text)).await?;
+                }
+                sink.flush().await
+            };
+            match tokio::time::timeout(silence, sending).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => return (1006, format!("the socket failed: {error}")),
                 Err(_) => return (1001, "core does not read".to_owned()),

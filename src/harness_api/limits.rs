@@ -15,8 +15,10 @@ pub const STRANGERS: usize = 1_024;
 pub const WORKERS: usize = 4;
 /// Time of a peer to send its upgrade's head.
 pub const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
-/// Frames that wait for one peer.
-pub const QUEUE_FRAMES: usize = 256;
+/// Frames that wait for one peer: more than its requests and leases in flight can come to.
+pub const QUEUE_FRAMES: usize = 4_096;
+/// Frames that wait for one peer from which on it is not read: its requests come faster than it takes their answers.
+pub const CROWDED: usize = 256;
 /// Bytes that wait for one peer.
 pub const QUEUE_BYTES: usize = 128 * 1024 * 1024;
 /// Bytes of a frame that are handed to the socket at once.
@@ -64,9 +66,9 @@ pub const LIMITS: &[Limit] = &[
     },
     Limit {
         what: "frames that wait for one harness",
-        value: "256 frames and 128 MiB",
+        value: "4096 frames and 128 MiB",
         owner: "harness_api/link",
-        at_it: "the connection is dropped and its runs are taken over at once",
+        at_it: "the socket is not read from 256 on; then the connection is dropped and its runs are taken over at once",
         setting: "fixed",
     },
     Limit {

@@ -14,7 +14,7 @@ use futures_util::Stream;
 use nylorun_actors::harness::wire::{FrameSink, SinkFull};
 use tokio::time::Instant;
 
-use super::limits::{PIECE, QUEUE_BYTES, QUEUE_FRAMES, REASON};
+use super::limits::{CROWDED, PIECE, QUEUE_BYTES, QUEUE_FRAMES, REASON};
 use super::registry::Handle;
 
 const TEXT: u8 = 0x1;
@@ -91,6 +91,12 @@ impl Link {
         out.frames.push_back(Bytes::from(text));
         out.wake();
         Ok(())
+    }
+
+    /// Whether so much waits that the peer should read before it says more.
+    pub(super) fn is_crowded(&self) -> bool {
+        let out = self.out();
+        out.frames.len() >= CROWDED && matches!(out.close, Close::Not)
     }
 
     /// Asks the peer for a sign of life.

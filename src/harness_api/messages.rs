@@ -260,8 +260,30 @@ impl<S> Messages<S> {
     }
 }
 
+/// What has come, and whether a whole message behind it has come, too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// What has come.
+    pub event: Event,
+    /// Whether the next thing of this stream is there, and is a message. It may say no where there is one.
+    pub more: bool,
+}
+
+/// Whether bytes begin with a whole message in one frame.
+fn begin_with_message(bytes: &[u8]) -> bool {
+    let [0x81, second, rest @ ..] = bytes else { return false };
+    let (size, rest) = match (second & 0x7f, rest) {
+        (126, [a, b, rest @ ..]) => (usize::from(*a) << 8 | usize::from(*b), rest),
+        // Large ones come in reads of their own.
+        (126 | 127, _) => return false,
+        (size, rest) => (usize::from(size), rest),
+    };
+    // The mask comes before the payload.
+    second & 0x80 != 0 && rest.len() >= size + 4
+}
+
 impl<S: Stream<Item = Result<Bytes, PayloadError>> + Unpin> Stream for Messages<S> {
-    type Item = Result<Event, Violation>;
+    type Item = Result<Arrived, Violation>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
@@ -272,7 +294,8 @@ impl<S: Stream<Item = Result<Bytes, PayloadError>> + Unpin> Stream for Messages<
             let read = this.decoder.read(&mut this.chunk);
             this.over = matches!(read, Err(_) | Ok(Some(Event::Close(_))));
             if let Some(item) = read.transpose() {
-                return Poll::Ready(Some(item));
+                let more = begin_with_message(&this.chunk);
+                return Poll::Ready(Some(item.map(|event| Arrived { event, more })));
             }
             match ready!(Pin::new(&mut this.payload).poll_next(cx)) {
                 Some(Ok(chunk)) => this.chunk = chunk,

@@ -42,6 +42,10 @@ use crate::host::listen::Bound;
 /// Where a harness connects.
 pub const PATH: &str = "/nylorun/harness/v1";
 
+/// Header of a successful upgrade that says: nothing of a run overtakes a value of it, so a harness need not wait for the
+/// answer to one before it says the next thing (`docs/adr/0015-values-travel-over-wires.md`).
+pub const ORDERED: &str = "nylorun-harness-ordered";
+
 /// What a listener is told.
 #[derive(Clone, Debug)]
 pub struct ListenerConfig {

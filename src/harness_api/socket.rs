@@ -4,7 +4,9 @@
 //! its peer does not read. Whatever must not freeze is the HarnessActor's, which ends the connection through its sink.
 //! While the HarnessActor is busy the socket is not read, and the peer is slowed down by TCP.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use actix::fut::wrap_future;
@@ -18,7 +20,7 @@ use nylorun_actors::messages::harness::{Closed, Heard, Incoming};
 
 use super::limits::LARGE;
 use super::link::{Body, Link};
-use super::messages::{Event, Messages, Violation};
+use super::messages::{Arrived, Event, Messages, Violation};
 use super::registry::Place;
 
 /// The hold of a connection on its HarnessActor: whichever way the connection ends, the actor is told.
@@ -69,8 +71,14 @@ impl HarnessSocket {
 
     /// Gives the HarnessActor a message. A small one goes on its way when there is room for it; the socket waits for
     /// room, and for a large one to be taken.
-    fn hand_over(&mut self, text: String, ctx: &mut HttpContext<Self>) {
-        let message = Incoming { text };
+    fn hand_over(&mut self, text: String, more: bool, ctx: &mut HttpContext<Self>) {
+        if self.link().is_crowded() {
+            let link = Arc::clone(self.place.link());
+            // It is asked again whenever a piece leaves: what drains the link drives this actor.
+            let room = poll_fn(move |_| if link.is_crowded() { Poll::Pending } else { Poll::Ready(()) });
+            ctx.wait(wrap_future::<_, Self>(room));
+        }
+        let message = Incoming { text, more };
         let message = if message.text.len() >= LARGE {
             message
         } else {
@@ -111,10 +119,14 @@ impl Actor for HarnessSocket {
     }
 }
 
-impl StreamHandler<Result<Event, Violation>> for HarnessSocket {
-    fn handle(&mut self, event: Result<Event, Violation>, ctx: &mut Self::Context) {
+impl StreamHandler<Result<Arrived, Violation>> for HarnessSocket {
+    fn handle(&mut self, arrived: Result<Arrived, Violation>, ctx: &mut Self::Context) {
+        let (event, more) = match arrived {
+            Ok(Arrived { event, more }) => (Ok(event), more),
+            Err(violation) => (Err(violation), false),
+        };
         match event {
-            Ok(Event::Text(text)) => self.hand_over(text, ctx),
+            Ok(Event::Text(text)) => self.hand_over(text, more, ctx),
             Ok(Event::Ping(payload)) => {
                 self.link().pong(payload);
                 self.heard();

@@ -17,7 +17,7 @@ use super::link::SocketSink;
 use super::registry::Handle;
 use super::socket::{Attached, HarnessSocket};
 use super::tokens::bearer;
-use super::{PATH, Shared};
+use super::{ORDERED, PATH, Shared};
 
 /// Header that names the API's version.
 const VERSION: HeaderName = HeaderName::from_static("nylorun-harness-api");
@@ -97,6 +97,7 @@ async fn upgrade(
     }
     let open = shared.state.slot().open_tenant().ok_or(Refusal::Unavailable)?;
     let mut response = ws::handshake(request).map_err(|_| Refusal::Malformed)?;
+    response.insert_header((ORDERED, "1"));
     let handle = request.conn_data::<Handle>().cloned().ok_or(Refusal::Unavailable)?;
     let place = shared.registry.enter(handle).ok_or(Refusal::Unavailable)?;
     let in_progress = shared.handshakes.try_acquire().map_err(|_| Refusal::Unavailable)?;

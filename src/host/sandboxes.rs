@@ -27,8 +27,8 @@ use nylorun_actors::workspaces::local::RecordedClaims;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::sandbox::choice::{Choice, Means, Preference};
+use crate::sandbox::docker::DockerMeans;
 use crate::sandbox::host::Nowhere;
-use crate::sandbox::job::Limits;
 use crate::sandbox::manager::{Manager, Parts};
 use crate::sandbox::run::Runner;
 
@@ -64,8 +64,14 @@ impl Sandboxes {
     /// Workspaces below a folder, which is made when it is not there. Where it cannot be, there are none, and the log
     /// and every call say why. Reads and makes folders.
     #[must_use]
-    pub fn open(root: PathBuf, tenant: TenantId, preference: Preference, store: StoreHandle) -> Self {
-        let opened = open(root.clone(), tenant, preference);
+    pub fn open(
+        root: PathBuf,
+        tenant: TenantId,
+        preference: Preference,
+        docker: DockerMeans,
+        store: StoreHandle,
+    ) -> Self {
+        let opened = open(root.clone(), tenant, preference, docker);
         let (manager, served, threads) = match opened {
             Ok((manager, threads)) => {
                 let inner = manager.clone();
@@ -128,10 +134,15 @@ impl Sandboxes {
     }
 }
 
-fn open(root: PathBuf, tenant: TenantId, preference: Preference) -> Result<(Manager, Runtime), String> {
+fn open(
+    root: PathBuf,
+    tenant: TenantId,
+    preference: Preference,
+    docker: DockerMeans,
+) -> Result<(Manager, Runtime), String> {
     let program =
         crate::sandbox::helper::program().map_err(|error| format!("this program is not found: {error}"))?;
-    let means = Means { runner: Runner { program }, limits: Limits::default() };
+    let means = Means { docker, ..Means::new(Runner { program }, root.clone()) };
     let choice = Arc::new(Choice::new(preference, means));
     let parts = Parts { tenant, root, choice, clock: Arc::new(SystemClock) };
     let manager = Manager::new(parts).map_err(|error| error.to_string())?;

@@ -19,6 +19,7 @@ pub(crate) use self::layers::file_text;
 use crate::gates::OutboundPolicy;
 use crate::harness_api::HarnessTokens;
 use crate::sandbox::choice::Preference;
+use crate::sandbox::docker::DockerMeans;
 use crate::telemetry::LogFormat;
 
 /// What one setting is.
@@ -58,6 +59,8 @@ settings! {
     "harness-token", ["NYLORUN_HARNESS_TOKEN"], false, "made in the home", "Token of the harnesses, 64 hexadecimal digits or more; the previous one too, after a comma, while it is replaced";
     "harness-connections", ["NYLORUN_HARNESS_CONNECTIONS"], false, "6000", "Harnesses that may be connected at once";
     "sandbox", ["NYLORUN_SANDBOX_BACKEND"], true, "auto", "What keeps the commands of sandboxes apart, where runs are executed in this process: `auto`, or a backend by its name";
+    "sandbox-image", ["NYLORUN_SANDBOX_IMAGE"], false, "python:3.13-slim", "With the backend `docker`: the image of sandboxes that name none; it must be there, none is fetched";
+    "docker-host", ["DOCKER_HOST"], false, "unix:///var/run/docker.sock", "With the backend `docker`: the socket of the daemon on this machine";
     "database-url", ["NYLORUN_DATABASE_URL"], true, "sqlite://HOME/nylorun.db", "Where the record is kept";
     "tenant-id", ["NYLORUN_TENANT_ID"], true, "a new one", "Id of the Tenant, used on the first start";
     "tenant-name", ["NYLORUN_TENANT_NAME"], true, "default", "Name of the Tenant, used on the first start";
@@ -226,6 +229,8 @@ pub struct Settings {
     pub harness_connections: Option<u64>,
     /// What keeps the commands of sandboxes apart.
     pub sandbox: Preference,
+    /// What containers of sandboxes are made of.
+    pub docker: DockerMeans,
     /// The database file.
     pub database: PathBuf,
     /// Id for a new Tenant.

@@ -1,14 +1,17 @@
 //! Which backend is used: what an operator asked for, what works here, and what is said of it (spec: sandbox, section 12).
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use nylorun_actors::model::workspace::{DEFAULT_IMAGE, Probe, WorkspaceReport};
+use nylorun_actors::model::workspace::{Probe, WorkspaceReport};
 use tokio::sync::OnceCell;
 
 use super::backend::{Backend, Isolation, Works};
+use super::docker::{Docker, DockerMeans};
 use super::job::{Cage, Limits};
 use super::local::Local;
 use super::run::Runner;
+use crate::gates::egress::Egress;
 
 /// The backends that there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +33,21 @@ pub struct Means {
     pub runner: Runner,
     /// What a workspace may use whose sandbox does not say.
     pub limits: Limits,
+    /// The folder of the workspaces. What is left behind in the system is told by it to be ours.
+    pub root: PathBuf,
+    /// What containers are made of.
+    pub docker: DockerMeans,
+    /// The way to the hosts that sandboxes may reach.
+    pub egress: Egress,
+}
+
+impl Means {
+    /// Helpers of a program for workspaces in a folder; everything else as it usually is.
+    #[must_use]
+    pub fn new(runner: Runner, root: PathBuf) -> Self {
+        let (limits, docker, egress) = (Limits::default(), DockerMeans::default(), Egress::default());
+        Self { runner, limits, root, docker, egress }
+    }
 }
 
 impl Kind {
@@ -71,7 +89,8 @@ impl Kind {
         Ok(match self {
             Self::Namespaces => Arc::new(Local::new(self, Cage::Namespaces, means.runner.clone())),
             Self::Process => Arc::new(Local::new(self, Cage::None, means.runner.clone())),
-            Self::Landlock | Self::Docker => return Err("it is not built in yet".to_owned()),
+            Self::Docker => Arc::new(Docker::new(means.clone())),
+            Self::Landlock => return Err("it is not built in yet".to_owned()),
         })
     }
 }
@@ -160,7 +179,7 @@ impl Selection {
             isolation: backend.as_ref().map(|backend| backend.isolation().as_str().to_owned()),
             reason,
             probes,
-            default_image: DEFAULT_IMAGE.to_owned(),
+            default_image: means.docker.image.clone(),
         };
         Self { backend, report }
     }

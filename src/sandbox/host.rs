@@ -16,7 +16,7 @@ use nylorun_actors::ports::engine::{ApiCode, ApiError};
 use nylorun_actors::ports::workspaces::{Claims, WorkspaceManager};
 
 use super::choice::{Choice, Means, Preference, Selection};
-use super::job::Limits;
+use super::docker::DockerMeans;
 use super::manager::{Manager, Parts};
 use super::run::Runner;
 use crate::harness::workspaces::WorkspaceHost;
@@ -33,10 +33,10 @@ impl SandboxHost {
     ///
     /// # Errors
     /// In words, when this program cannot be found again.
-    pub async fn new(root: PathBuf, preference: Preference) -> Result<Self, String> {
+    pub async fn new(root: PathBuf, preference: Preference, docker: DockerMeans) -> Result<Self, String> {
         let program =
             super::helper::program().map_err(|error| format!("this program cannot be found: {error}"))?;
-        let means = Means { runner: Runner { program }, limits: Limits::default() };
+        let means = Means { docker, ..Means::new(Runner { program }, root.clone()) };
         let choice = Arc::new(Choice::new(preference, means));
         let selection = choice.selection().await.clone();
         if let Some(warning) = selection.backend.as_ref().and_then(|backend| backend.kind().warning()) {

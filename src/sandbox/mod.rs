@@ -9,6 +9,8 @@
 //! | [`local`] | those whose helpers are this program |
 //! | [`run`], [`streams`] | starts helpers, ends them, keeps their output within bounds |
 //! | [`job`], [`helper`] | what a helper process is given, and what it does: this program again, with `__sandbox` |
+//! | [`docker`] | the one whose commands run in containers |
+//! | [`way_out`] | the socket in a sandbox through which it reaches the hosts of its list |
 //! | [`namespaces`], [`seccomp`] | the cage that a helper builds around itself |
 //! | [`host`] | the workspaces of a harness in a process of its own |
 //! | [`input`] | what the tools are asked, read in one place |
@@ -16,6 +18,7 @@
 
 pub mod backend;
 pub mod choice;
+pub mod docker;
 pub mod events;
 pub mod files;
 pub mod folders;
@@ -32,3 +35,4 @@ pub mod run;
 pub mod search;
 pub mod seccomp;
 pub mod streams;
+pub mod way_out;

@@ -69,7 +69,8 @@ pub enum RunError {
 /// A sign that nobody waits any more.
 pub type Cancelled = watch::Receiver<bool>;
 
-async fn cancelled(mut sign: Cancelled) {
+/// Waits for the sign.
+pub async fn cancelled(mut sign: Cancelled) {
     // A sender that is gone without a word never cancels.
     if sign.wait_for(|cancelled| *cancelled).await.is_err() {
         std::future::pending::<()>().await;

@@ -155,6 +155,8 @@ impl Link {
             if let Some(core) = tenant.attach_harness(Box::new(Sink(sink)), "peer".into(), None).await {
                 self.network.is_cut.set(false);
                 let connection = Rc::new(self.harness.connect());
+                // Cores that say that they keep a run's order, and cores that do not.
+                connection.channel().set_ordered(rng.random());
                 *self.connection.borrow_mut() = Some(Rc::clone(&connection));
                 let (up, down) =
                     (SmallRng::seed_from_u64(rng.random()), SmallRng::seed_from_u64(rng.random()));
@@ -186,9 +188,19 @@ impl Link {
                 self.delay(&mut up).await;
                 match next {
                     Outgoing::Text(text) => {
-                        self.note(&text);
-                        if core.send(Incoming { text }).await.is_err() {
-                            return "core's actor is gone".to_owned();
+                        let mut texts = vec![text];
+                        // What was said in one breath comes in one read, or does not.
+                        while up.random()
+                            && let Some(text) = channel.next_text()
+                        {
+                            texts.push(text);
+                        }
+                        let last = texts.len() - 1;
+                        for (at, text) in texts.into_iter().enumerate() {
+                            self.note(&text);
+                            if core.send(Incoming { text, more: at < last }).await.is_err() {
+                                return "core's actor is gone".to_owned();
+                            }
                         }
                     }
                     Outgoing::Close { code, reason } => {

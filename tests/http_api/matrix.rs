@@ -65,6 +65,9 @@ async fn row(api: &Api, method: &str, path: &str, credential: &str, delivery: &s
     let concrete = path
         .replace("{sessionId}", "s")
         .replace("{agentId}", "a")
+        .replace("{artifactId}", "af_none")
+        .replace("{version}", "1")
+        .replace("{token}", "t")
         .replace("{id}", "UPPER")
         .replace("{tool}", "bash")
         .replace("{sandboxId}", "box")
@@ -86,8 +89,9 @@ async fn row(api: &Api, method: &str, path: &str, credential: &str, delivery: &s
     }
     // A body of the wrong shape, a session that is not there, a bad key name: the handler has spoken.
     let code = body["code"].as_str().unwrap();
-    let missing = ["session", "sandbox"].into_iter().any(|what| text.contains(&format!("No such {what}")));
-    let handler = body["details"].get("issues").is_some() || missing;
+    let missing = |what: &str| text.contains(&format!("No such {what}"));
+    let handler = body["details"].get("issues").is_some()
+        || ["session", "artifact", "sandbox"].into_iter().any(missing);
     if handler || text.contains("A key's name") {
         return format!("in {status} {code}");
     }

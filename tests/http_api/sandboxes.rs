@@ -320,7 +320,8 @@ async fn a_sweep_ends_a_removal_that_a_crash_cut_short_and_removes_what_a_resour
         sweep(&tree, &Missing::default()).await.unwrap();
         assert_eq!(workspaces.keys().len(), 2, "both have an owner");
         // What the delete's commit leaves; or nothing but files, as a harness that was away brings them back.
-        let gone = api.store.handle().tx(move |tx| -> Result<(), StoreError> {
+        let store = api.store.handle();
+        let gone = store.tx(move |tx| -> Result<(), StoreError> {
             if noted {
                 tx.put_sandbox_removal("x")?;
             }

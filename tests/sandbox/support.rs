@@ -66,6 +66,13 @@ impl Spaces {
         Self { dir, manager, heard: Arc::default(), spec: json!({}) }
     }
 
+    /// With what a test wants to be otherwise than usual.
+    pub fn of(kind: Kind, change: impl FnOnce(&mut Means)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let manager = manager_of(&dir, kind, change);
+        Self { dir, manager, heard: Arc::default(), spec: json!({}) }
+    }
+
     pub async fn call(&self, session: &str, tool: Tool, input: Json) -> Result<ToolOutcome, ApiError> {
         self.start(session, tool, input).await
     }
@@ -108,14 +115,15 @@ impl Spaces {
 }
 
 pub fn manager(dir: &TempDir, kind: Kind, limits: Limits) -> Manager {
-    let runner = Runner { program: env!("CARGO_BIN_EXE_nylorun").into() };
-    let parts = Parts {
-        tenant: TENANT.into(),
-        root: dir.path().join("sandboxes"),
-        choice: Arc::new(Choice::new(Preference::Only(kind), Means { runner, limits })),
-        clock: Arc::new(SystemClock),
-    };
-    Manager::new(parts).unwrap()
+    manager_of(dir, kind, |means| means.limits = limits)
+}
+
+pub fn manager_of(dir: &TempDir, kind: Kind, change: impl FnOnce(&mut Means)) -> Manager {
+    let root = dir.path().join("sandboxes");
+    let mut means = Means::new(Runner { program: env!("CARGO_BIN_EXE_nylorun").into() }, root.clone());
+    change(&mut means);
+    let choice = Arc::new(Choice::new(Preference::Only(kind), means));
+    Manager::new(Parts { tenant: TENANT.into(), root, choice, clock: Arc::new(SystemClock) }).unwrap()
 }
 
 pub fn of(session: &str) -> WorkspaceSession {

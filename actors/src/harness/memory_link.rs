@@ -10,6 +10,7 @@ use futures_util::future::LocalBoxFuture;
 use serde_json::json;
 use tokio::sync::Mutex;
 
+use super::ordered::both_at_once;
 use super::resolved::Resolved;
 use crate::messages::session::{Before, Intend, ReadTranscript, Report, ReportAndIntend};
 use crate::model::Json;
@@ -91,23 +92,9 @@ impl RunLink for MemoryLink {
         };
         async move {
             let _held = gate.lock().await;
-            let both = ReportAndIntend {
-                run: run.clone(),
-                before: before.clone(),
-                intent: effect,
-                hash: request_hash,
-            };
-            let error = match session.send(both).await.map_err(gone)? {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            if matches!(error.code, ApiCode::EffectDrift | ApiCode::Invalid | ApiCode::Internal) {
-                // What comes next is refused, but what was done is done.
-                let Before { effect, value } = before;
-                let report = EffectReport::Value(value);
-                session.send(Report { run, effect, report }).await.map_err(gone)??;
-            }
-            Err(error)
+            let both = ReportAndIntend { run, before, intent: effect, hash: request_hash };
+            let (reported, intended) = both_at_once(&session, both).await;
+            reported.and(intended)
         }
         .boxed_local()
     }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `mod.rs` | the actor: its runs, what core tells it |
 //! | [`memory`] | the in-process channel: runs as tasks, values by reference |
-//! | [`wire`] | the channel of another process: frames |
+//! | [`wire`], [`ordered`] | the channel of another process: frames; values and what must not overtake them |
 //! | [`asked`], [`claim`] | what core asks of such a channel's peer, and what that peer claims |
 //! | [`frame`], [`methods`] | the closed shapes of frames, params and results; both ends use them |
 //! | [`resolved`] | outcomes that arrive for a held run; both ends use it |
@@ -15,6 +15,7 @@ pub mod frame;
 mod memory;
 mod memory_link;
 pub mod methods;
+mod ordered;
 pub mod resolved;
 pub mod wire;
 
@@ -280,7 +281,7 @@ impl Handler<Incoming> for HarnessActor {
     type Result = ();
 
     fn handle(&mut self, msg: Incoming, ctx: &mut Self::Context) {
-        self.frame(&msg.text, ctx);
+        self.frame(&msg.text, msg.more, ctx);
     }
 }
 

@@ -14,19 +14,16 @@ use tokio::time::Instant;
 use super::HarnessActor;
 use super::asked::AskedAll;
 use super::frame::{BadFrame, Frame};
-use super::methods::{
-    self, EffectAnswer, OfRun, OutputCursor, ReleaseReason, Renewed, Welcome, WelcomeSandbox,
-};
+use super::methods::{self, OfRun, ReleaseReason, Renewed, Welcome, WelcomeSandbox};
+use super::ordered::{Recording, Stash};
 use crate::limits::{HARNESS_FRAME_BYTES, HARNESS_REQUESTS};
 use crate::messages::harness::{GrantRefused, GrantRun};
-use crate::messages::session::{
-    Intend, Loss, McpDiscovered, Output, ReadTranscript, ReleaseRun, RenewLease, Report, RunLost,
-};
+use crate::messages::session::{Loss, McpDiscovered, ReadTranscript, ReleaseRun, RenewLease, RunLost};
 use crate::messages::supervisor::{HarnessSays, ParkLease, WithdrawLease};
 use crate::model::Json;
 use crate::model::ids::{RunId, SessionId};
 use crate::model::json::encode;
-use crate::model::turn::{AbortKind, TurnOutput};
+use crate::model::turn::AbortKind;
 use crate::ports::engine::{ApiCode, ApiError};
 use crate::rules::settings;
 use crate::session::SessionActor;
@@ -60,6 +57,8 @@ pub(super) struct Wire {
     pub(super) asked: AskedAll,
     hello: Option<methods::Hello>,
     serving: HashMap<u64, SpawnHandle>,
+    /// The message behind this value is looked at next.
+    pub(super) stash: Option<Stash>,
     parked: BTreeSet<u64>,
     last_heard: Instant,
     closing: bool,
@@ -71,9 +70,11 @@ pub(super) struct WireRun {
     pub(super) session_id: SessionId,
     /// The session whose workspace it uses.
     pub(super) sandbox_owner: Option<SessionId>,
-    cursor: i64,
+    pub(super) cursor: i64,
+    /// What comes behind these values waits for them.
+    pub(super) recording: Recording,
     /// The output that was taken, and the further requests that repeat it and wait for the same answer.
-    output: Option<(String, Vec<u64>)>,
+    pub(super) output: Option<(String, Vec<u64>)>,
 }
 
 impl Wire {
@@ -85,6 +86,7 @@ impl Wire {
             asked: AskedAll::default(),
             hello: None,
             serving: HashMap::new(),
+            stash: None,
             parked: BTreeSet::new(),
             last_heard: Instant::now(),
             closing: false,
@@ -111,11 +113,11 @@ impl Wire {
     }
 }
 
-fn invalid(message: impl Into<String>) -> ApiError {
+pub(super) fn invalid(message: impl Into<String>) -> ApiError {
     ApiError::new(ApiCode::Invalid, message)
 }
 
-fn gone(_: MailboxError) -> ApiError {
+pub(super) fn gone(_: MailboxError) -> ApiError {
     ApiError::new(ApiCode::OwnershipLost, "the session is being taken over")
 }
 
@@ -140,6 +142,7 @@ impl HarnessActor {
 
     /// Ends the connection: parked leases go, every held run is lost at once.
     pub(super) fn end(&mut self, code: u16, reason: &str, ctx: &mut Context<Self>) {
+        self.keep_stash();
         let runs = self.take_wire_runs();
         let Some(wire) = self.wire_mut() else { return };
         if std::mem::replace(&mut wire.closing, true) {
@@ -170,7 +173,7 @@ impl HarnessActor {
         }
     }
 
-    fn answer(&mut self, id: u64, result: Result<String, ApiError>, ctx: &mut Context<Self>) {
+    pub(super) fn answer(&mut self, id: u64, result: Result<String, ApiError>, ctx: &mut Context<Self>) {
         let text = match result {
             Ok(result) => format!(r#"{{"t":"res","id":{id},"ok":true,"r":{result}}}"#),
             Err(error) => Frame::failure(id, &error),
@@ -196,11 +199,15 @@ impl HarnessActor {
         }
     }
 
-    /// A text message has come.
-    pub(super) fn frame(&mut self, text: &str, ctx: &mut Context<Self>) {
+    /// A text message has come; `more`: so has the one behind it.
+    pub(super) fn frame(&mut self, text: &str, more: bool, ctx: &mut Context<Self>) {
         self.heard();
-        match Frame::read(text.as_bytes()) {
-            Ok(Frame::Request { id, method, params }) => self.request(id, &method, params, ctx),
+        let frame = Frame::read(text.as_bytes());
+        if !matches!(&frame, Ok(Frame::Request { method, .. }) if method == "effect.intent") {
+            self.flush(ctx);
+        }
+        match frame {
+            Ok(Frame::Request { id, method, params }) => self.request(id, &method, params, more, ctx),
             Ok(Frame::Abort { id }) => self.give_up(id, ctx),
             Ok(Frame::Response { id, result }) => self.answered(id, result, ctx),
             // Harnesses send no messages.
@@ -223,13 +230,15 @@ impl HarnessActor {
         }
     }
 
-    fn request(&mut self, id: u64, method: &str, params: Json, ctx: &mut Context<Self>) {
+    fn request(&mut self, id: u64, method: &str, params: Json, more: bool, ctx: &mut Context<Self>) {
         let Some(wire) = self.wire_mut() else { return };
-        if wire.serving.contains_key(&id) || wire.parked.contains(&id) {
+        let stashed = wire.stash.as_ref().is_some_and(|stash| stash.id == id);
+        if wire.serving.contains_key(&id) || wire.parked.contains(&id) || stashed {
             self.end(1008, "invalid frame: a request's number is in use", ctx);
             return;
         }
         if wire.serving.len() >= HARNESS_REQUESTS {
+            self.flush(ctx);
             let error = ApiError::new(ApiCode::Unavailable, "too many requests are in flight");
             self.answer(id, Err(error), ctx);
             return;
@@ -240,7 +249,7 @@ impl HarnessActor {
             "lease.renew" => self.renew(id, params, ctx),
             "lease.release" => self.release(id, params, ctx),
             "effect.intent" => self.intent(id, params, ctx),
-            "effect.outcome" => self.outcome(id, params, ctx),
+            "effect.outcome" => self.outcome(id, params, more, ctx),
             "transcript.read" => self.transcript(id, params, ctx),
             "event" => self.claim(id, params, ctx),
             "session.mcp" => self.mcp(id, params, ctx),
@@ -372,8 +381,14 @@ impl HarnessActor {
             self.tell_supervisor(ParkLease { harness, lease });
             return Err(GrantRefused::TooLarge { bytes: text.len() });
         }
-        let held =
-            WireRun { session, session_id: grant.session_id.clone(), sandbox_owner, cursor, output: None };
+        let held = WireRun {
+            session,
+            session_id: grant.session_id.clone(),
+            sandbox_owner,
+            cursor,
+            recording: Recording::default(),
+            output: None,
+        };
         self.put_wire_run(grant.run_id, held);
         self.push(text, ctx);
         Ok(())
@@ -406,33 +421,6 @@ impl HarnessActor {
         Ok(())
     }
 
-    fn intent(&mut self, id: u64, params: Json, ctx: &mut Context<Self>) -> Result<(), ApiError> {
-        let intent: methods::Intent = methods::params(params)?;
-        let effect = &intent.effect;
-        methods::ids(&[
-            ("runId", intent.run_id.as_str()),
-            ("effectId", effect.effect_id.as_str()),
-            ("sessionId", effect.session_id.as_str()),
-            ("turnId", effect.turn_id.as_str()),
-            ("agentId", effect.agent_id.as_str()),
-        ])?;
-        if !methods::is_hash(&intent.request_hash) {
-            return Err(invalid("invalid params: requestHash is 64 lowercase hex characters"));
-        }
-        let session = self.run_session(&intent.run_id)?;
-        let message = Intend { run: intent.run_id, intent: intent.effect, hash: intent.request_hash };
-        self.serve(id, &session, message, |answer| encode(&EffectAnswer::from(answer)), ctx);
-        Ok(())
-    }
-
-    fn outcome(&mut self, id: u64, params: Json, ctx: &mut Context<Self>) -> Result<(), ApiError> {
-        let (run, effect, report) = methods::outcome(params)?;
-        let session = self.run_session(&run)?;
-        let message = Report { run, effect, report };
-        self.serve(id, &session, message, |answer| encode(&EffectAnswer::from(answer)), ctx);
-        Ok(())
-    }
-
     fn transcript(&mut self, id: u64, params: Json, ctx: &mut Context<Self>) -> Result<(), ApiError> {
         let OfRun { run_id } = methods::params(params)?;
         let session = self.run_session(&run_id)?;
@@ -448,38 +436,6 @@ impl HarnessActor {
         let message =
             McpDiscovered { run: found.run_id, snapshot: found.snapshot, diagnostics: found.diagnostics };
         self.serve(id, &session, message, |answer: Json| encode(&answer), ctx);
-        Ok(())
-    }
-
-    fn output(
-        &mut self,
-        id: u64,
-        method: &str,
-        params: Json,
-        ctx: &mut Context<Self>,
-    ) -> Result<(), ApiError> {
-        let output: TurnOutput = methods::params(params)?;
-        let run = output.run_id.clone();
-        let Some(held) = self.wire_run_mut(&run) else {
-            return Err(ApiError::new(ApiCode::RunNotHeld, "this connection holds no such run"));
-        };
-        match &mut held.output {
-            Some((of, waiting)) if of == method => {
-                waiting.push(id);
-                return Ok(());
-            }
-            Some(_) => return Err(ApiError::new(ApiCode::RunNotHeld, "the run has ended")),
-            None => held.output = Some((method.to_owned(), Vec::new())),
-        }
-        let asked = held.session.send(Output { output, before: None });
-        ctx.spawn(fut::wrap_future::<_, Self>(asked).map(move |answer, act, ctx| {
-            let result = answer.map_err(gone).and_then(|r| r);
-            let waiting = act.drop_wire_run(&run).and_then(|held| held.output).map(|(_, ids)| ids);
-            for id in std::iter::once(id).chain(waiting.unwrap_or_default()) {
-                let text = result.clone().map(|cursor| encode(&OutputCursor { cursor }));
-                act.answer(id, text, ctx);
-            }
-        }));
         Ok(())
     }
 }

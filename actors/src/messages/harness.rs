@@ -54,6 +54,8 @@ pub struct Unplaced {
 pub struct Incoming {
     /// One message, whole.
     pub text: String,
+    /// Whether the one behind it has come already, whole too.
+    pub more: bool,
 }
 
 /// A sign of life from a connection's socket: a ping or a pong.

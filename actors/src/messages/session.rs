@@ -56,7 +56,7 @@ pub struct Report {
     pub report: EffectReport,
 }
 
-/// What a harness in this process reports of an effect when it says the next thing: the value of the one before it.
+/// What a harness reports of an effect when it says the next thing: the value of the one before it.
 #[derive(Clone, Debug)]
 pub struct Before {
     /// Which effect.
@@ -65,9 +65,10 @@ pub struct Before {
     pub value: Arc<Json>,
 }
 
-/// `effect.outcome` and the next `effect.intent` of a run, in one commit: both or neither.
+/// `effect.outcome` and the next `effect.intent` of a run, in one commit: both or neither. Where the outcome is recorded
+/// as uncertain the intent is answered so too, and nothing is intended.
 #[derive(Debug, Message)]
-#[rtype(result = "Result<IntentAnswer, ApiError>")]
+#[rtype(result = "Result<(OutcomeAnswer, IntentAnswer), ApiError>")]
 pub struct ReportAndIntend {
     /// Which run.
     pub run: RunId,

@@ -62,6 +62,14 @@ pub enum Refusal {
         /// In words.
         message: String,
     },
+    /// 413 `limit_exceeded`.
+    #[error("{message}")]
+    TooLarge {
+        /// In words.
+        message: String,
+        /// The limit that is passed, bytes.
+        limit: i64,
+    },
     /// 503: a bound is reached; it may pass.
     #[error("{0}")]
     Busy(String),

@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod actions;
+mod artifacts;
 mod bare;
 mod fencing;
 mod observers;
+mod ordered;
 mod panics;
 mod reconcile;
 mod simulation;

@@ -60,7 +60,7 @@ impl Peer {
     }
 
     fn say(&self, frame: &Json) {
-        self.actor.do_send(Incoming { text: frame.to_string() });
+        self.actor.do_send(Incoming { text: frame.to_string(), more: false });
     }
 
     /// The next frame; sweeps, which come by themselves, are left aside.

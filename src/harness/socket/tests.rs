@@ -94,7 +94,8 @@ async fn pumped<F: Future<Output = ()> + 'static>(
                 core(accept_async(peer).await.unwrap()).await;
             });
             let channel = Channel::new(|_| {});
-            let socket = connect(&url, &token()).await.unwrap();
+            let Opened { socket, ordered } = connect(&url, &token()).await.unwrap();
+            assert!(!ordered, "this core does not say so");
             tokio::join!(pump(socket, &channel), here(&channel));
             core.await.unwrap();
             channel.closed().await

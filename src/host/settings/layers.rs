@@ -12,6 +12,7 @@ use super::{Effective, Listen, Origin, SETTINGS, Settings, SettingsError, parse_
 use crate::gates::OutboundPolicy;
 use crate::harness_api::HarnessTokens;
 use crate::sandbox::choice::Preference;
+use crate::sandbox::docker::DockerMeans;
 use crate::telemetry::{LogFormat, check_filter};
 
 /// Values of all layers; the first one to set a key wins.
@@ -174,6 +175,7 @@ impl<'a> Layers<'a> {
             })?,
             harness_connections: self.number("harness-connections")?,
             sandbox: self.get("sandbox", Preference::from_name)?.unwrap_or_default(),
+            docker: DockerMeans::of(self.get("docker-host", given)?, self.get("sandbox-image", given)?),
             database: self.database(&home)?,
             allow_non_loopback: self.get("allow-non-loopback", boolean)?.unwrap_or(false),
             allowed_hosts: self.get("allowed-hosts", hosts)?.unwrap_or_default(),
@@ -348,6 +350,10 @@ pub(crate) fn file_text(value: &toml::Value) -> Option<String> {
         }
         _ => None,
     }
+}
+
+fn given(text: &str) -> Result<String, String> {
+    Ok(text.to_owned())
 }
 
 fn boolean(text: &str) -> Result<bool, String> {

@@ -1,0 +1,346 @@
+//! The backend of containers, with a real daemon: what a workspace's container is, that nothing is left of it, and what is
+//! said where it cannot be had (spec: sandbox, sections 11 and 12).
+
+use std::os::unix::fs::symlink;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nylorun::sandbox::choice::Kind;
+use nylorun_actors::model::Json;
+use nylorun_actors::model::workspace::{Removal, Tool, ToolOutcome, WorkspaceState, session_key};
+use nylorun_actors::ports::workspaces::WorkspaceManager as _;
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::dockerd::Dockerd;
+use super::egress::{self, internet};
+use super::support::{Spaces, TENANT, manager_of};
+
+fn spaces(docker: &Dockerd) -> Spaces {
+    Spaces::of(Kind::Docker, |means| means.docker = docker.means())
+}
+
+fn key(session: &str) -> String {
+    session_key(&TENANT.into(), &session.into())
+}
+
+/// Containers of a folder of workspaces.
+fn of_instance(docker: &Dockerd, dir: &TempDir) -> Vec<String> {
+    let label = format!("label=nylorun.instance={}", dir.path().join("sandboxes").display());
+    let all = docker.docker(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &label]);
+    all.lines().map(str::to_owned).collect()
+}
+
+fn inspect(docker: &Dockerd, id: &str) -> Json {
+    serde_json::from_str::<Json>(&docker.docker(&["inspect", id])).unwrap()[0].clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workspace_has_one_container_until_it_stops_and_its_files_outlive_it() {
+    let Some(docker) = Dockerd::get() else { return };
+    let mut spaces = spaces(&docker);
+    spaces.spec = json!({"idle": "1m"});
+    spaces.says("s", "echo kept > file; echo gone > /tmp/t; echo out > /workspace/out").await;
+    let first = of_instance(&docker, &spaces.dir);
+    assert_eq!(spaces.says("s", "cat file /tmp/t").await, "kept\ngone");
+    spaces.says("other", "true").await;
+    assert_eq!(
+        (first.len(), of_instance(&docker, &spaces.dir).len()),
+        (1, 2),
+        "one for each, and it is kept"
+    );
+    assert!(of_instance(&docker, &spaces.dir).contains(&first[0]));
+    let labels = inspect(&docker, &first[0])["Config"]["Labels"].clone();
+    assert_eq!(labels["nylorun.key"], key("s"));
+    // The host sees the files, and the tools that do not ask the container see what its commands have made.
+    assert_eq!(std::fs::read_to_string(spaces.folder("s").join("out")).unwrap(), "out\n");
+    assert_eq!(spaces.output("s", Tool::Read, json!({"path": "/tmp/t"})).await, "1\tgone");
+    let report = spaces.manager.report().await;
+    assert_eq!(
+        (report.backend.as_deref(), report.isolation.as_deref()),
+        (Some("virtual"), Some("container"))
+    );
+    let probe = report.probes[0].clone();
+    assert!(
+        probe
+            .version
+            .as_ref()
+            .is_some_and(|version| version.contains("API 1.") && version.contains("nylorun-test:1")),
+        "{probe:?}"
+    );
+    // Idle: the containers go, the files stay.
+    let later = {
+        use nylorun_actors::ports::Clock as _;
+        nylorun_actors::ports::clock::SystemClock.now().0 as f64 / 1_000.0 + 61_000.0
+    };
+    let swept = spaces.manager.sweep(Some(later), spaces.heard.clone()).await.unwrap();
+    assert!(swept.iter().all(|record| record.state == WorkspaceState::Stopped));
+    assert_eq!(of_instance(&docker, &spaces.dir), [""; 0]);
+    assert_eq!(spaces.says("s", "cat file; ls /tmp").await, "kept");
+    spaces.manager.remove(Removal::keys(vec![key("s")])).await.unwrap();
+    assert_eq!(of_instance(&docker, &spaces.dir), [""; 0]);
+    assert!(!spaces.folder("s").exists());
+    spaces.says("s", "test ! -e file").await;
+    spaces.manager.close(None).await;
+    assert_eq!(of_instance(&docker, &spaces.dir), [""; 0], "a manager that is closed leaves none");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_container_is_locked_down() {
+    let Some(docker) = Dockerd::get() else { return };
+    let mut spaces = spaces(&docker);
+    spaces.spec = json!({"resources": {"cpus": 1, "memory": "256MiB"}});
+    spaces.says("s", "true").await;
+    let seen = inspect(&docker, &of_instance(&docker, &spaces.dir)[0]);
+    let host = &seen["HostConfig"];
+    for (name, value) in [
+        ("NetworkMode", json!("none")),
+        ("ReadonlyRootfs", json!(true)),
+        ("Privileged", json!(false)),
+        ("CapDrop", json!(["ALL"])),
+        ("CapAdd", json!(null)),
+        ("SecurityOpt", json!(["no-new-privileges"])),
+        ("Init", json!(true)),
+        ("IpcMode", json!("private")),
+        ("PidMode", json!("")),
+        ("UTSMode", json!("")),
+        ("Memory", json!(256 << 20)),
+        ("MemorySwap", json!(256 << 20)),
+        ("NanoCpus", json!(1_000_000_000)),
+        ("PidsLimit", json!(514)),
+    ] {
+        assert_eq!(host[name], value, "{name}");
+    }
+    let mounts: Vec<&str> = seen["Mounts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|mount| mount["Destination"].as_str().unwrap())
+        .collect();
+    assert_eq!(mounts.len(), 2, "{mounts:?}");
+    let said =
+        spaces.says("s", "id -u; id -G; grep -E 'Cap|NoNew|Seccomp:' /proc/self/status | tr -d '\\t'").await;
+    assert_eq!(
+        said,
+        "64533\n64533\nCapInh:0000000000000000\nCapPrm:0000000000000000\nCapEff:0000000000000000\n\
+         CapBnd:0000000000000000\nCapAmb:0000000000000000\nNoNewPrivs:1\nSeccomp:2"
+    );
+    assert_eq!(spaces.says("s", "ulimit -c; ulimit -n").await, "0\n4096");
+    for command in
+        ["touch /x", "touch /etc/x", "touch /bin/x", "mkdir /dev/x", "kill -9 1", "mknod /tmp/n c 1 3"]
+    {
+        assert_ne!(spaces.bash("s", command).await["exitCode"], 0, "{command}");
+    }
+    assert_eq!(spaces.says("s", "grep -v '^#' /etc/resolv.conf").await, "nameserver 127.0.0.1");
+    let memory = spaces.bash("s", "head -c 600m /dev/zero | tail -c 600m | wc -c").await;
+    assert_ne!(memory["stdout"], "629145600\n", "{memory}");
+    assert_eq!(spaces.says("s", "echo fine").await, "fine");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_image_that_is_not_there_is_named_with_what_to_do_and_nothing_is_fetched() {
+    let Some(docker) = Dockerd::get() else { return };
+    let mut spaces = spaces(&docker);
+    spaces.spec = json!({"image": "absent.test/nobody:9"});
+    let outcome = spaces.call("s", Tool::Bash, json!({"command": "true"})).await.unwrap();
+    let ToolOutcome::Failed { code, message } = outcome else { panic!() };
+    assert_eq!(code, "sandbox.start_failed");
+    assert!(message.contains("`docker pull absent.test/nobody:9`"), "{message}");
+    assert_eq!(of_instance(&docker, &spaces.dir), [""; 0]);
+    // The one that all the others would get is missed before anything is asked for.
+    let spaces = Spaces::of(Kind::Docker, |means| {
+        means.docker = docker.means();
+        means.docker.image = "absent.test/default:1".to_owned();
+    });
+    let report = spaces.manager.report().await;
+    assert_eq!(report.backend, None);
+    assert!(report.reason.contains("`docker pull absent.test/default:1`"), "{}", report.reason);
+}
+
+#[tokio::test]
+async fn a_daemon_that_is_not_there_or_elsewhere_is_said_so() {
+    for (host, says) in [
+        ("unix:///nowhere/docker.sock", "there is no Docker daemon at /nowhere/docker.sock"),
+        ("tcp://127.0.0.1:2375", "only a daemon on this machine"),
+    ] {
+        let spaces = Spaces::of(Kind::Docker, |means| means.docker.host = Some(host.to_owned()));
+        let report = spaces.manager.report().await;
+        assert!(report.backend.is_none() && report.reason.contains(says), "{}", report.reason);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_workspaces_come_and_go_and_leave_nothing() {
+    let Some(docker) = Dockerd::get() else { return };
+    let spaces = spaces(&docker);
+    spaces.says("warm", "true").await;
+    spaces.manager.remove(Removal::everything()).await.unwrap();
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let mounts = || {
+        let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+        mounts.lines().filter(|line| line.contains("overlay") || line.contains("sandboxes")).count()
+    };
+    let (open, mounted) = (descriptors(), mounts());
+    for n in 0..20 {
+        let session = format!("s{n}");
+        spaces.says(&session, "echo x > file; mkdir -p a/b; chmod 000 a; sleep 300 & echo started").await;
+        spaces.manager.remove(Removal::keys(vec![key(&session)])).await.unwrap();
+    }
+    assert_eq!(of_instance(&docker, &spaces.dir), [""; 0]);
+    let left: Vec<_> = std::fs::read_dir(spaces.dir.path().join("sandboxes")).unwrap().flatten().collect();
+    assert!(left.iter().all(|entry| !entry.path().is_dir()), "{left:?}");
+    assert!(mounts() <= mounted + 4, "other tests have containers too: {} after {mounted}", mounts());
+    assert!(descriptors() <= open + 4, "{} after {open}", descriptors());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_a_command_does_nothing_of_it_runs_on() {
+    let Some(docker) = Dockerd::get() else { return };
+    let spaces = spaces(&docker);
+    let alone =
+        "ps > /tmp/ps; grep -v -e PID -e docker-init -e 'sleep 2147483647' -e ps -e sh /tmp/ps | wc -l";
+    spaces.says("s", "true").await;
+    let container = of_instance(&docker, &spaces.dir);
+    // What would end it is killed; what it leaves behind is in sessions of its own.
+    let leave = "(setsid setsid sleep 301 >/dev/null 2>&1 &); (setsid sleep 302 </dev/null &)";
+    for command in
+        [format!("{leave}; kill -9 $PPID"), format!("{leave}; kill -STOP $PPID; exit 0"), leave.to_owned()]
+    {
+        let input = json!({"command": command, "timeout": 2});
+        let began = Instant::now();
+        let _ = spaces.output("s", Tool::Bash, input).await;
+        assert!(began.elapsed() < Duration::from_secs(15), "{command}: {:?}", began.elapsed());
+        assert_eq!(spaces.says("s", alone).await, "0", "{command}");
+    }
+    assert_eq!(of_instance(&docker, &spaces.dir), container, "it was not even started anew");
+    // A container that is full of processes starts nothing that could end them: it goes itself.
+    let bomb = json!({"command": "b() { b | b & }; b; b; sleep 60", "timeout": 2});
+    assert_eq!(spaces.output("s", Tool::Bash, bomb).await["timedOut"], true);
+    assert_eq!(spaces.says("s", alone).await, "0");
+    // One that somebody has removed is missed when it is needed.
+    spaces.says("s", "echo kept > file").await;
+    docker.docker(&["rm", "--force", &of_instance(&docker, &spaces.dir)[0]]);
+    assert_eq!(spaces.says("s", "cat file").await, "kept");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tools_follow_no_link_to_the_host_and_see_nothing_of_the_image() {
+    let Some(docker) = Dockerd::get() else { return };
+    let spaces = spaces(&docker);
+    let secret = spaces.dir.path().join("secret");
+    std::fs::write(&secret, "the host's secret").unwrap();
+    spaces
+        .says(
+            "s",
+            &format!(
+                "ln -s {} link; ln -s {} dir; ln -s /etc/passwd passwd",
+                secret.display(),
+                spaces.dir.path().display()
+            ),
+        )
+        .await;
+    for (tool, input) in [
+        (Tool::Read, json!({"path": "link"})),
+        (Tool::Read, json!({"path": "dir/secret"})),
+        (Tool::Edit, json!({"path": "link", "old_string": "host", "new_string": "x"})),
+        (Tool::Grep, json!({"pattern": "secret", "path": "dir"})),
+        (Tool::Read, json!({"path": secret.to_str().unwrap()})),
+        (Tool::Read, json!({"path": "/usr/bin/env"})),
+        (Tool::Read, json!({"path": "../etc/services"})),
+        (Tool::Glob, json!({"pattern": "*", "path": "/usr"})),
+        (Tool::Write, json!({"path": "/etc/x", "content": "x"})),
+    ] {
+        let outcome = spaces.call("s", tool, input.clone()).await.unwrap();
+        assert!(matches!(outcome, ToolOutcome::Failed { .. }), "{input}: {outcome:?}");
+    }
+    let _ = spaces.call("s", Tool::Write, json!({"path": "link", "content": "overwritten"})).await.unwrap();
+    assert_eq!(std::fs::read_to_string(&secret).unwrap(), "the host's secret");
+    symlink(&secret, spaces.folder("s").join("planted")).unwrap();
+    assert_ne!(spaces.bash("s", "cat planted").await["exitCode"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_container_reaches_the_hosts_of_its_list_and_nothing_else() {
+    let Some(docker) = Dockerd::get() else { return };
+    let internet = internet().await;
+    let spaces = Spaces::of(Kind::Docker, |means| {
+        means.docker = docker.means();
+        means.egress = internet.egress.clone();
+    });
+    egress::hosts_of_the_list_are_reached_and_nothing_else(spaces, &internet).await;
+    let spaces = Spaces::of(Kind::Docker, |means| {
+        means.docker = docker.means();
+        means.egress = internet.egress.clone();
+    });
+    egress::each_sandbox_has_a_list_of_its_own(spaces).await;
+}
+
+/// Where the process that is killed keeps its workspaces.
+const DOOMED: &str = "NYLORUN_TEST_DOOMED";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "it is a process for another test, which kills it"]
+async fn a_process_that_is_killed() {
+    let Some(docker) = Dockerd::get() else { return };
+    let root = std::env::var(DOOMED).unwrap();
+    let dir = TempDir::with_prefix_in("doomed", &root).unwrap();
+    let mut spaces = spaces(&docker);
+    spaces.manager = manager_of(&dir, Kind::Docker, |means| {
+        means.docker = docker.means();
+        means.root = format!("{root}/sandboxes").into();
+    });
+    spaces.says("s", "true").await;
+    std::fs::write(format!("{root}/started"), "").unwrap();
+    tokio::time::sleep(Duration::from_secs(120)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_killed_process_leaves_is_removed_at_the_next_start_and_nothing_of_others() {
+    let Some(docker) = Dockerd::get() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let mut doomed = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "docker::a_process_that_is_killed"])
+        .env(DOOMED, dir.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    while !dir.path().join("started").exists() {
+        assert!(began.elapsed() < Duration::from_secs(60) && doomed.try_wait().unwrap().is_none());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(of_instance(&docker, &dir).len(), 1);
+    // A container of another folder of workspaces, whose process is dead as well.
+    let other = "label.test/other";
+    let named =
+        |name: &str| docker.docker(&["ps", "--quiet", "--filter", &format!("label=nylorun.instance={name}")]);
+    let label = format!("nylorun.instance={other}");
+    docker.docker(&[
+        "run",
+        "--detach",
+        "--network",
+        "none",
+        "--label",
+        &label,
+        "--label",
+        "nylorun.owner=1 1",
+        super::dockerd::IMAGE,
+        "sleep",
+        "300",
+    ]);
+    let start = || async {
+        let manager = manager_of(&dir, Kind::Docker, |means| means.docker = docker.means());
+        assert!(manager.report().await.backend.is_some());
+        manager
+    };
+    start().await.close(None).await;
+    assert_eq!(of_instance(&docker, &dir).len(), 1, "its process lives");
+    doomed.kill().unwrap();
+    doomed.wait().unwrap();
+    assert_eq!(of_instance(&docker, &dir).len(), 1, "nobody has removed it");
+    start().await.close(None).await;
+    assert_eq!(of_instance(&docker, &dir), [""; 0]);
+    let others = named(other);
+    assert!(!others.is_empty(), "another's is left alone");
+    docker.docker(&["rm", "--force", &others]);
+}

@@ -1,0 +1,179 @@
+//! A Docker daemon for tests: one for all test processes at once, on a socket, folder and process id file of its own,
+//! touching no firewall, no bridge and no image of the machine. It ends, with all it has, when no test has used it for
+//! some seconds.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nylorun::sandbox::docker::DockerMeans;
+
+/// The image that the daemon is given: the host's own busybox and bash.
+pub const IMAGE: &str = "nylorun-test:1";
+
+/// Removes a folder with what is mounted in it.
+const CLEAR: &str = r#"
+mount | awk -v dir="$1/" 'index($3, dir) == 1 { print $3 }' | sort -r | while read -r mount; do umount -l "$mount"; done
+rm -rf "$1"
+"#;
+
+/// Starts the daemon and stays beside it. Its arguments: the folder, the file that its users lock.
+const BESIDE: &str = r#"
+dir=$1; users=$2
+dockerd --host "unix://$dir/docker.sock" --data-root "$dir/data" --exec-root "$dir/exec" --pidfile "$dir/pid" \
+    --iptables=false --ip-forward=false --ip-masq=false --bridge=none --userland-proxy=false >"$dir/log" 2>&1 &
+daemon=$!
+end() {
+    kill "$daemon" 2>/dev/null; wait "$daemon" 2>/dev/null
+    mount | awk -v dir="$dir/" 'index($3, dir) == 1 { print $3 }' | sort -r | while read -r mount; do umount -l "$mount"; done
+    rm -rf "$dir"
+}
+idle=0
+while kill -0 "$daemon" 2>/dev/null; do
+    sleep 1
+    if flock -n -x "$users" true; then idle=$((idle + 1)); else idle=0; fi
+    # Whoever comes meanwhile waits until it is gone, and starts another.
+    if [ "$idle" -ge 15 ]; then exec 9<"$users"; flock -n -x 9 && { end; exit; }; exec 9<&-; fi
+done
+exec 9<"$users"; flock -x 9; end
+"#;
+
+/// A daemon that runs as long as this lives.
+pub struct Dockerd {
+    dir: PathBuf,
+    _user: File,
+}
+
+/// Why there is none here: told to whoever runs the tests.
+pub fn missing() -> Option<String> {
+    let on_path = |name: &str| {
+        std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+            .any(|dir| dir.join(name).is_file())
+    };
+    if !nix::unistd::Uid::effective().is_root() {
+        return Some("a daemon of one's own takes root".to_owned());
+    }
+    let tools = ["dockerd", "docker", "docker-init", "busybox", "bash", "flock", "tar"];
+    let lacks: Vec<&str> = tools.into_iter().filter(|name| !on_path(name)).collect();
+    (!lacks.is_empty())
+        .then(|| format!("there is no {} (Debian: docker.io busybox-static)", lacks.join(", ")))
+}
+
+impl Dockerd {
+    /// The daemon, started if it does not run. `None` where it cannot be had, which is said loudly.
+    pub fn get() -> Option<Self> {
+        if let Some(why) = missing() {
+            eprintln!("\n*** SKIPPED, nothing was tested: {why} ***\n");
+            return None;
+        }
+        let locks = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let lock = |name: &str| {
+            File::options().create(true).write(true).truncate(false).open(locks.join(name)).unwrap()
+        };
+        let user = lock("dockerd.users");
+        user.lock_shared().unwrap();
+        let starting = lock("dockerd.start");
+        starting.lock().unwrap();
+        let mark = locks
+            .to_string_lossy()
+            .bytes()
+            .fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        let dir = std::env::temp_dir().join(format!("nylorun-dockerd-{mark:08x}"));
+        let daemon = Self { dir, _user: user };
+        if !daemon.answers() {
+            daemon.start(&locks.join("dockerd.users"));
+        }
+        Some(daemon)
+    }
+
+    /// What the backend is told of it.
+    pub fn means(&self) -> DockerMeans {
+        DockerMeans { host: Some(format!("unix://{}", self.socket().display())), image: IMAGE.to_owned() }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.join("docker.sock")
+    }
+
+    fn client(&self) -> Command {
+        let mut client = Command::new("docker");
+        client.arg("--host").arg(format!("unix://{}", self.socket().display()));
+        client
+    }
+
+    /// Asks the daemon something as a person does.
+    pub fn docker(&self, arguments: &[&str]) -> String {
+        let ran = self.client().args(arguments).output().unwrap();
+        assert!(ran.status.success(), "docker {arguments:?}: {}", String::from_utf8_lossy(&ran.stderr));
+        String::from_utf8(ran.stdout).unwrap().trim().to_owned()
+    }
+
+    fn answers(&self) -> bool {
+        std::os::unix::net::UnixStream::connect(self.socket()).is_ok()
+    }
+
+    fn start(&self, users: &Path) {
+        // What one that was killed has left: nobody else uses this folder.
+        let clear = Command::new("bash").args(["-c", CLEAR, "clear"]).arg(&self.dir).status();
+        assert!(clear.unwrap().success());
+        fs::create_dir_all(&self.dir).unwrap();
+        let beside = Command::new("setsid")
+            .args(["--fork", "bash", "-c", BESIDE, "beside"])
+            .args([&self.dir, users])
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        assert!(beside.unwrap().success());
+        let began = Instant::now();
+        while !self.answers() {
+            let log = || fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+            assert!(began.elapsed() < Duration::from_secs(60), "the daemon does not start:\n{}", log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        self.import();
+    }
+
+    /// Gives the daemon its image.
+    fn import(&self) {
+        let root = self.dir.join("image");
+        for name in ["bin", "etc", "lib", "lib64", "tmp", "usr", "workspace", "proc", "sys", "dev"] {
+            fs::create_dir_all(root.join(name)).unwrap();
+        }
+        let which = |name: &str| {
+            let dirs = std::env::split_paths(&std::env::var_os("PATH").unwrap()).collect::<Vec<_>>();
+            dirs.into_iter().map(|dir| dir.join(name)).find(|path| path.is_file()).unwrap()
+        };
+        let busybox = which("busybox");
+        fs::copy(&busybox, root.join("bin/busybox")).unwrap();
+        let applets = Command::new(&busybox).arg("--list").output().unwrap().stdout;
+        for applet in String::from_utf8(applets).unwrap().lines().filter(|name| *name != "busybox") {
+            symlink("busybox", root.join("bin").join(applet)).unwrap();
+        }
+        let bash = which("bash");
+        let _ = fs::remove_file(root.join("bin/bash"));
+        fs::copy(&bash, root.join("bin/bash")).unwrap();
+        let needs = Command::new("ldd").arg(&bash).output().unwrap().stdout;
+        for library in
+            String::from_utf8(needs).unwrap().split_whitespace().filter(|word| word.starts_with('/'))
+        {
+            let to = root.join(library.trim_start_matches('/'));
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            fs::copy(library, to).unwrap();
+        }
+        let mut tar = Command::new("tar")
+            .arg("-C")
+            .arg(&root)
+            .args(["-c", "."])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let layers = tar.stdout.take().unwrap();
+        let import = self.client().args(["import", "-", IMAGE]).stdin(layers).output().unwrap();
+        assert!(import.status.success(), "{}", String::from_utf8_lossy(&import.stderr));
+        assert!(tar.wait().unwrap().success());
+    }
+}
