@@ -218,3 +218,25 @@ pub fn processes(marker: &str) -> Vec<u32> {
 pub fn marker() -> String {
     format!("{}.{:09}", 600, rand::random::<u32>() % 1_000_000_000)
 }
+
+/// Control groups that a process of ours has made: `…/nylorun/<instance>/<process>-<n>`.
+pub fn groups_of(process: u32) -> Vec<PathBuf> {
+    fn walk(folder: &std::path::Path, depth: u32, prefix: &str, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
+            }
+            let path = entry.path();
+            if entry.file_name().to_string_lossy().starts_with(prefix)
+                && path.parent().and_then(|of| of.parent()).is_some_and(|of| of.ends_with("nylorun"))
+            {
+                found.push(path);
+            } else if depth > 0 {
+                walk(&path, depth - 1, prefix, found);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk("/sys/fs/cgroup".as_ref(), 8, &format!("{process}-"), &mut found);
+    found
+}

@@ -6,7 +6,7 @@ use nylorun_actors::model::json::Json;
 use serde_json::json;
 
 use super::common::{Options, Server};
-use super::support::{Box, bash, call, marker, payloads, processes, tools, until};
+use super::support::{Box, bash, call, groups_of, marker, payloads, processes, tools, until};
 
 /// Writes a program, runs it, looks at what it wrote.
 fn works() -> Json {
@@ -164,7 +164,7 @@ fn sleeping(it: &Box, session: &str) -> String {
 fn kill_9_in_a_command_ends_it_leaves_it_uncertain_and_it_is_never_repeated() {
     let mut it = Box::start();
     let time = sleeping(&it, "s");
-    let home = it.server.home().display().to_string();
+    let (home, process) = (it.server.home().display().to_string(), it.server.pid());
     it.server.kill9();
     until("the end of the command", || processes(&time).is_empty().then_some(()));
     it.server.restart();
@@ -185,6 +185,7 @@ fn kill_9_in_a_command_ends_it_leaves_it_uncertain_and_it_is_never_repeated() {
     assert!(processes(&time).is_empty());
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
     assert!(!mounts.contains(&home), "{mounts}");
+    until("the end of its control groups", || groups_of(process).is_empty().then_some(()));
 }
 
 #[test]
