@@ -117,7 +117,7 @@ fn a_delivery_works_in_the_sandbox_of_the_turn_that_waits_for_it() {
         "capabilities": [{"id": "agent", "type": "agent", "tools": [tool]}], "metadata": {"nylorun.fixture": script}}));
     let url = endpoint(it.server.url.clone());
     let endpoints = json!([{"agentId": "worker", "url": url, "implementationVersion": "1"}]);
-    it.ok("PUT", "/v1/endpoints", json!({"requestId": "r", "endpoints": endpoints}));
+    it.ok("PUT", "/v1/endpoints", json!({"endpoints": endpoints}));
     it.open("s", "worker", json!({}));
     let all = tools(&it.turn("s", "go"));
     let last = all.last().unwrap();
