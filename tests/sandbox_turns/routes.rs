@@ -124,6 +124,6 @@ fn a_delivery_works_in_the_sandbox_of_the_turn_that_waits_for_it() {
     assert_eq!((last.0.as_str(), &last.1["stdout"]), ("bash", &json!("of the application\n")), "{all:?}");
     let results: Vec<_> =
         it.events("s").into_iter().filter(|event| event["type"] == "action.completed").collect();
-    let said = &results[0]["payload"]["result"]["output"]["stdout"];
-    assert_eq!(*said, "of the application\nby-agent\nby-endpoint\n", "{results:?}");
+    let said = json::encode(&results[0]["payload"]);
+    assert!(said.contains(r"of the application\nby-agent\nby-endpoint\n"), "{said}");
 }
