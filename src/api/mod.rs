@@ -39,7 +39,7 @@ mod openapi;
 mod page;
 mod path;
 mod pipeline;
-mod protocol;
+pub(crate) mod protocol;
 mod rejection;
 mod request_log;
 mod routes;

@@ -4,6 +4,7 @@
 pub mod args;
 pub mod bench;
 pub mod client;
+pub mod doctor;
 pub mod effects;
 pub mod endpoints;
 pub mod events;
@@ -126,6 +127,7 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Fault> {
         Command::SigningKeys(command) => {
             with_client(global, async |client| signing_keys::run(&client, out, command).await.map(done))
         }
+        Command::Doctor(settings) => block_on(doctor::run(&load(settings, global)?, out)),
         Command::Bench(command) => bench::run(command, global, out).map(done),
     }
 }

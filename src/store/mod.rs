@@ -42,7 +42,7 @@ use writer::{Outside, Writer};
 pub(crate) use hot::KEPT as HOT_SESSIONS;
 
 pub use error::OpenError;
-pub use open::{NewTenant, OpenOptions};
+pub use open::{Inspected, NewTenant, OpenOptions, inspect};
 
 /// A store in a SQLite file.
 pub struct SqliteStore {
