@@ -46,6 +46,7 @@ async fn run(sessions: usize, seconds: usize, behind: usize) {
     let mut engine = EngineConfig::new(kit::routed(router));
     engine.prompt_hash = PromptHash::Chained;
     let ports = TenantPorts {
+        blobs: nylorun_actors::testing::MemoryBlobs::new(),
         store: store.handle(),
         clock,
         entropy,

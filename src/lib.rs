@@ -1,6 +1,7 @@
 //! The adapters around `nylorun-actors`: the binary, its commands, and what the tree needs from outside.
 
 pub mod api;
+pub mod blobs;
 pub mod cli;
 pub mod engine;
 pub mod gates;

@@ -5,6 +5,12 @@
 
 #[path = "http_api/actions.rs"]
 mod actions;
+#[path = "http_api/artifact_folders.rs"]
+mod artifact_folders;
+#[path = "http_api/artifact_links.rs"]
+mod artifact_links;
+#[path = "http_api/artifacts.rs"]
+mod artifacts;
 #[path = "http_api/deliveries.rs"]
 mod deliveries;
 #[path = "http_api/events.rs"]

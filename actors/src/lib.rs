@@ -14,6 +14,7 @@
 //!
 //! Nothing in this crate knows HTTP, SQL, WebSocket, Docker, Kubernetes or a model provider.
 
+pub mod artifacts;
 pub mod endpoint;
 pub mod harness;
 pub mod limits;

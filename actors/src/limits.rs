@@ -78,6 +78,33 @@ limits! {
     /// Milliseconds between two sweeps of workspaces.
     WORKSPACE_SWEEP_EVERY_MS: u64 = 60_000, "pause between two sweeps of workspaces", "60 s",
         "sweeper", "idle ones stop, those without an owner are removed", "fixed";
+    /// Bytes of one artifact, unless the Tenant says otherwise.
+    ARTIFACT_FILE_BYTES: i64 = 100 * 1024 * 1024, "one artifact", "100 MiB",
+        "artifacts", "413 `limit_exceeded`; a declared length over it is refused unread, a body is cut there, nothing is stored", "`PUT /v1/tenant/artifacts`";
+    /// Bytes of all artifacts, unless the Tenant says otherwise.
+    ARTIFACT_TOTAL_BYTES: i64 = 10 * 1024 * 1024 * 1024, "all artifacts together", "10 GiB",
+        "artifacts", "413 `limit_exceeded`; nothing is stored", "`PUT /v1/tenant/artifacts`";
+    /// Uploads in progress.
+    UPLOADS: usize = 64, "uploads of artifacts in progress", "64",
+        "artifacts", "a further one is refused with 503", "fixed";
+    /// Bytes of a folder's manifest that are read into memory.
+    FOLDER_MANIFEST_BYTES: usize = 64 * 1024 * 1024, "the list of a folder artifact's files", "64 MiB",
+        "artifacts", "more than the files of the largest export need; a longer one counts as damaged", "fixed";
+    /// Files of one export.
+    EXPORT_FILES: usize = 10_000, "files of one turn-end export", "10,000",
+        "artifacts/export", "`artifact.export.skipped`, reason `too_many_files`; nothing is stored", "fixed";
+    /// Bytes of one export.
+    EXPORT_BYTES: i64 = 1024 * 1024 * 1024, "bytes of one turn-end export", "1 GiB",
+        "artifacts/export", "`artifact.export.skipped`, reason `too_large`; nothing is stored", "fixed";
+    /// Time of one attempt of an export, ms.
+    EXPORT_MS: u64 = 300_000, "time of a turn-end export", "300 s",
+        "artifacts/export", "`artifact.export.failed`; the turn stands as it is", "fixed";
+    /// Age from which a blob that nobody names is removed, ms.
+    BLOB_GRACE_MS: u64 = 3_600_000, "age of bytes that no artifact names", "3600 s",
+        "artifacts/sweep", "older ones are removed", "fixed";
+    /// Milliseconds between two looks for such blobs.
+    BLOB_SWEEP_EVERY_MS: u64 = 1_800_000, "pause between two looks for bytes that no artifact names", "1800 s",
+        "sweeper", "the first look is at the start", "fixed";
     /// Messages waiting for the TenantSupervisor.
     SUPERVISOR_MAILBOX: usize = 1024, "messages waiting for the TenantSupervisor", "1024",
         "supervisor", "senders wait", "fixed";
@@ -168,6 +195,7 @@ mod tests {
             let unit = match words.next() {
                 Some("KiB") => 1024,
                 Some("MiB") => 1024 * 1024,
+                Some("GiB") => 1024 * 1024 * 1024,
                 Some("s") if name.ends_with("_MS") => 1000,
                 None => 1,
                 other => panic!("{name} has the unit {other:?}"),

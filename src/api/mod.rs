@@ -7,7 +7,7 @@
 //! body, page, path, headers, answer      reading requests, writing answers    shapes     bodies and answers, declared
 //! openapi    the documents, made of routes and shapes                          request_log
 //! client_gone whether a request's client still waits
-//! health me agents sessions sandbox commands items events tenant seed models signing_keys admin keys fixture  handlers
+//! health me agents sessions sandbox commands items events tenant seed models artifacts signing_keys admin keys fixture  handlers
 //! ```
 //!
 //! The host makes one [`ApiState`], one [`Listener`] for each socket it has bound, and gives each server
@@ -17,6 +17,7 @@ mod actions;
 mod admin;
 mod agents;
 mod answer;
+mod artifacts;
 mod auth;
 mod body;
 mod call;

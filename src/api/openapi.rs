@@ -85,6 +85,9 @@ fn operation(route: &Route) -> Json {
     if !parameters.is_empty() {
         operation["parameters"] = Json::Array(parameters);
     }
+    if route.any_body {
+        operation["requestBody"] = json!({"required": true, "content": {"*/*": {}}});
+    }
     if let Some(body) = route.body {
         operation["requestBody"] =
             json!({"required": true, "content": {"application/json": {"schema": schema(body)}}});
@@ -145,7 +148,11 @@ fn parameters(route: &Route) -> Vec<Json> {
 
 fn responses(route: &Route) -> Json {
     let ok = match route.ok {
-        Content::Json(shape) => json!({"application/json": {"schema": schema(shape)}}),
+        Content::Json(shape) | Content::Created(shape) => {
+            json!({"application/json": {"schema": schema(shape)}})
+        }
+        Content::Bytes => json!({"*/*": {}}),
+        Content::Zip => json!({"application/zip": {}}),
         Content::Events => json!({"text/event-stream": {"itemSchema": {
             "type": "object",
             "properties": {
@@ -160,7 +167,14 @@ fn responses(route: &Route) -> Json {
         }}}),
         Content::Document => json!({"application/json": {"schema": {"type": "object"}}}),
     };
-    let mut responses = json!({"200": {"description": "OK", "content": ok}});
+    let mut responses = match route.ok {
+        Content::Created(_) => json!({"201": {"description": "Created", "content": ok}}),
+        _ => json!({"200": {"description": "OK", "content": ok}}),
+    };
+    if matches!(route.ok, Content::Bytes) {
+        responses["206"] = json!({"description": "The range that was asked for", "content": {"*/*": {}}});
+        responses["416"] = json!({"description": "The range is outside of the content"});
+    }
     if route.path == "/ready" {
         responses["503"] = json!({"description": "Not ready", "content": responses["200"]["content"]});
     }

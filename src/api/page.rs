@@ -29,6 +29,12 @@ impl<'a> Query<'a> {
         })
     }
 
+    /// Every value of a parameter, in order.
+    pub fn all(&self, name: &str) -> Vec<Cow<'a, str>> {
+        let pairs = self.0.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        pairs.filter(|(key, _)| form_decode(key) == name).map(|(_, value)| form_decode(value)).collect()
+    }
+
     /// `limit`, 1 to 200.
     pub fn limit(&self) -> Result<Option<usize>, Rejection> {
         let Some(text) = self.get("limit") else { return Ok(None) };
@@ -157,6 +163,8 @@ mod tests {
     fn parameters_are_decoded_and_the_first_one_counts() {
         let query = Query::of("a=1&b=x+y%2Fz&a=2&c&d=%zz+");
         assert_eq!(query.get("a").as_deref(), Some("1"));
+        assert_eq!(query.all("a"), ["1", "2"]);
+        assert!(query.all("e").is_empty());
         assert_eq!(query.get("b").as_deref(), Some("x y/z"));
         assert_eq!(query.get("c").as_deref(), Some(""));
         assert_eq!(query.get("d").as_deref(), Some("%zz+"));

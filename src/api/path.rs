@@ -91,8 +91,13 @@ pub(super) fn decode(text: &str) -> Option<Cow<'_, str>> {
     String::from_utf8(out).ok().map(Cow::Owned)
 }
 
-/// The path as the log may show it: ids of sessions are cut out.
+/// The path as the log may show it: ids of sessions are cut out, and tokens of links in whatever spelling.
 pub(super) fn for_log(raw: &str) -> Cow<'_, str> {
+    let mut filled = raw.split('/').filter(|segment| !segment.is_empty());
+    let mut is = |name: &str| filled.next().and_then(decode).is_some_and(|segment| segment == name);
+    if is("v1") && is("artifact-links") {
+        return Cow::Borrowed("/v1/artifact-links/:token");
+    }
     match raw.strip_prefix("/v1/sessions/") {
         None | Some("") => Cow::Borrowed(raw),
         Some(rest) if rest.contains('/') => Cow::Borrowed("/v1/sessions/:id/…"),
@@ -155,5 +160,19 @@ mod tests {
         assert_eq!(for_log("/v1/sessions/s-1"), "/v1/sessions/:id");
         assert_eq!(for_log("/v1/sessions/s-1/commands"), "/v1/sessions/:id/…");
         assert_eq!(for_log("/v1/agents/a"), "/v1/agents/a");
+    }
+
+    #[test]
+    fn the_log_shows_no_token_of_a_link() {
+        for raw in [
+            "/v1/artifact-links/a.b.c",
+            "/v1/%61rtifact-links/a.b.c",
+            "//v1/artifact-links//a.b.c/",
+            "/%76%31/artifact-links/a.b.c/x",
+            "/v1/artifact-links/%zz",
+        ] {
+            assert_eq!(for_log(raw), "/v1/artifact-links/:token", "{raw}");
+        }
+        assert_eq!(for_log("/v1/artifacts/af_1/links"), "/v1/artifacts/af_1/links");
     }
 }

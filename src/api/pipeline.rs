@@ -61,8 +61,10 @@ async fn serve(request: &HttpRequest, payload: Payload, listener: &Listener, see
             .insert_header((ALLOW, "GET, POST, PUT, DELETE, OPTIONS"))
             .finish());
     }
+    let found = if path.is_malformed() { None } else { find(request.method().as_str(), &path) };
     // 5
-    if body::is_announced(headers) && !body::is_json(headers) {
+    let any_body = found.as_ref().is_some_and(|(route, _)| route.any_body);
+    if body::is_announced(headers) && !any_body && !body::is_json(headers) {
         let message = "Bodies must be application/json";
         return Err(Rejection::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Code::UnsupportedMediaType, message));
     }
@@ -76,7 +78,6 @@ async fn serve(request: &HttpRequest, payload: Payload, listener: &Listener, see
         return Err(Rejection::opaque());
     }
     // 8
-    let found = if path.is_malformed() { None } else { find(request.method().as_str(), &path) };
     let unversioned = found.as_ref().is_some_and(|(route, _)| route.unversioned);
     match headers.contains_key(&PROTOCOL) {
         true if only(headers, &PROTOCOL).is_some_and(super::protocol::serves) => {}

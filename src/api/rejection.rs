@@ -240,6 +240,12 @@ impl From<Refusal> for Rejection {
             Refusal::Placement { message, details } => {
                 Self::new(StatusCode::CONFLICT, Code::PlacementRefused, message).with_details(details)
             }
+            Refusal::TooLarge { message, limit } => {
+                let mut details = JsonMap::new();
+                details.insert("limitBytes".to_owned(), Json::from(limit));
+                Self::new(StatusCode::PAYLOAD_TOO_LARGE, Code::LimitExceeded, message)
+                    .with_details(Json::Object(details))
+            }
             Refusal::Busy(message) => unavailable(message),
             Refusal::Closing => unavailable("The Tenant does not take this at the moment"),
             Refusal::Store(error) => Self::from(error),
@@ -318,6 +324,7 @@ mod tests {
             (Refusal::invalid("x"), 400, "request_rejected"),
             (Refusal::Forbidden("x".into()), 403, "request_rejected"),
             (placement, 409, "placement_refused"),
+            (Refusal::TooLarge { message: "x".into(), limit: 7 }, 413, "limit_exceeded"),
             (Refusal::Closing, 503, "request_rejected"),
             (Refusal::Busy("x".into()), 503, "request_rejected"),
             (StoreError::Unavailable("x".into()).into(), 503, "request_rejected"),

@@ -9,8 +9,8 @@ use super::caller::{Gate, Scope};
 use super::path::Path;
 use super::state::ApiState;
 use super::{
-    actions, admin, agents, commands, effects, endpoints, events, fixture, health, items, keys, me, models,
-    openapi, sandbox, seed, sessions, shapes, signing_keys, tenant,
+    actions, admin, agents, artifacts, commands, effects, endpoints, events, fixture, health, items, keys,
+    me, models, openapi, sandbox, seed, sessions, shapes, signing_keys, tenant,
 };
 
 /// A credential, as the documents name it.
@@ -77,6 +77,11 @@ pub(super) enum Handler {
 #[derive(Clone, Copy)]
 pub(super) enum Content {
     Json(&'static Shape),
+    /// 201.
+    Created(&'static Shape),
+    /// A file, whole or in part.
+    Bytes,
+    Zip,
     Events,
     Document,
 }
@@ -89,6 +94,8 @@ pub(super) struct Route {
     pub gate: Gate,
     /// Whether `Nylorun-Protocol` may be left out; when it is sent it is still checked.
     pub unversioned: bool,
+    /// Whether the body is bytes of any media type.
+    pub any_body: bool,
     pub handler: Handler,
     /// `operationId` of the documents.
     pub id: &'static str,
@@ -133,6 +140,7 @@ macro_rules! row {
             takes: $takes,
             gate: $gate,
             unversioned: false,
+            any_body: false,
             handler: $handler,
             id: $id,
             summary: $summary,
@@ -216,6 +224,43 @@ pub(super) static ROUTES: &[Route] = &[
     row!("POST" "/v1/sessions/{sessionId}/sandbox/{tool}", A, Gate::Never, tenant!(sandbox::of_session),
         "runSandboxTool", "Runs one of bash, read, write, edit, grep and glob in a session's sandbox, between its turns",
         query &[], body Some(&OBJECT), ok Content::Json(&shapes::TOOL_OUTCOME)),
+    Route { any_body: true, ..row!("POST" "/v1/artifacts", AST, SESSIONS, tenant!(artifacts::create),
+        "createArtifact", "Keeps a file as a new artifact; the body is its bytes",
+        query &[("name", "What it is called, 1 to 255 characters"), ("sessionId", "Whose it is; needed when acting for a person"),
+            ("label", "key=value, up to 32 times")],
+        body None, ok Content::Created(&shapes::ARTIFACT_UPLOADED)) },
+    row!("GET" "/v1/artifacts", AST, SESSIONS, tenant!(artifacts::list),
+        "listArtifacts", "Artifacts that the caller reaches, oldest first",
+        query &[("sessionId", "Only of this session"), PAGE[0], PAGE[1]], body None, ok Content::Json(&shapes::ARTIFACTS)),
+    row!("GET" "/v1/artifacts/{artifactId}", AST, SESSIONS, tenant!(artifacts::get),
+        "getArtifact", "An artifact and its versions", query &[], body None, ok Content::Json(&shapes::ARTIFACT)),
+    Route { any_body: true, ..row!("POST" "/v1/artifacts/{artifactId}/versions", AST, SESSIONS, tenant!(artifacts::add_version),
+        "addArtifactVersion", "Keeps a file as the next version of an artifact; the body is its bytes",
+        query &[], body None, ok Content::Created(&shapes::ARTIFACT_UPLOADED)) },
+    row!("GET" "/v1/artifacts/{artifactId}/versions/{version}/content", AST, SESSIONS, tenant!(artifacts::content::get),
+        "getArtifactContent", "The bytes of a file, or one range of them", query &[], body None, ok Content::Bytes),
+    row!("GET" "/v1/artifacts/{artifactId}/versions/{version}/tree", AST, SESSIONS, tenant!(artifacts::folders::tree),
+        "getArtifactTree", "The files of a folder", query &[], body None, ok Content::Json(&shapes::ARTIFACT_TREE)),
+    row!("GET" "/v1/artifacts/{artifactId}/versions/{version}/files/{path}", AST, SESSIONS, tenant!(artifacts::folders::file),
+        "getArtifactFile", "The bytes of a folder's file, or one range of them", query &[], body None, ok Content::Bytes),
+    row!("GET" "/v1/artifacts/{artifactId}/versions/{version}/diff", AST, SESSIONS, tenant!(artifacts::folders::diff),
+        "getArtifactDiff", "What changed in a folder since an earlier version",
+        query &[("from", "That version; without it the one before")], body None, ok Content::Json(&shapes::ARTIFACT_DIFF)),
+    row!("GET" "/v1/artifacts/{artifactId}/versions/{version}/zip", AST, SESSIONS, tenant!(artifacts::folders::zip),
+        "getArtifactZip", "A folder as an archive", query &[], body None, ok Content::Zip),
+    row!("POST" "/v1/artifacts/{artifactId}/links", AST, SESSIONS, tenant!(artifacts::links::create),
+        "createArtifactLink", "A link that lets whoever has it read one version for a while",
+        query &[], body Some(&shapes::ARTIFACT_LINK), ok Content::Json(&shapes::ARTIFACT_LINKED)),
+    row!("DELETE" "/v1/artifacts/{artifactId}", AST, SESSIONS, tenant!(artifacts::delete),
+        "deleteArtifact", "Deletes an artifact with its versions and bytes", query &[], body None, ok Content::Json(&shapes::ARTIFACT_DELETED)),
+    // Followed by browsers and viewers, which know nothing of our protocol.
+    Route { unversioned: true, ..row!("GET" "/v1/artifact-links/{token}", NAST, Gate::Any, tenant!(artifacts::links::follow),
+        "followArtifactLink", "The file that a link is for, or a folder's archive", query &[], body None, ok Content::Bytes) },
+    row!("GET" "/v1/tenant/artifacts", AS, SETTINGS, tenant!(artifacts::settings),
+        "getArtifactLimits", "How large artifacts may be, and how large they are", query &[], body None, ok Content::Json(&shapes::ARTIFACT_SETTINGS)),
+    row!("PUT" "/v1/tenant/artifacts", AS, SETTINGS, tenant!(artifacts::put_settings),
+        "putArtifactLimits", "Replaces the limits of artifacts; what is left out is the default",
+        query &[], body Some(&shapes::PUT_ARTIFACT_SETTINGS), ok Content::Json(&shapes::ARTIFACT_SETTINGS)),
     row!("GET" "/v1/tenant", AS, SETTINGS, tenant!(tenant::status),
         "tenantStatus", "The Tenant's status", query &[], body None, ok Content::Json(&shapes::TENANT)),
     row!("PUT" "/v1/tenant/config/seed", A, Gate::Never, tenant!(seed::put),

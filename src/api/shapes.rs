@@ -2,6 +2,7 @@
 //! hold answers against them (spec: http-api, sections 4 to 8, 15 and 17).
 
 mod actions;
+mod artifacts;
 
 use nylorun_actors::model::manifest::{is_host_pattern, parse_duration_ms, parse_size_bytes};
 use nylorun_actors::model::shape::{
@@ -9,6 +10,7 @@ use nylorun_actors::model::shape::{
 };
 
 pub use self::actions::*;
+pub use self::artifacts::*;
 
 const MAX: usize = usize::MAX;
 

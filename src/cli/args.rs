@@ -1,6 +1,7 @@
 //! What a person may type.
 
 pub mod actions;
+pub mod artifacts;
 
 use std::path::PathBuf;
 
@@ -8,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use self::actions::{Effects, Endpoints, Respond, Verdict};
+use self::artifacts::Artifacts;
 use super::target::Wanted;
 
 /// A self-hosted, durable runtime for AI agents.
@@ -86,6 +88,9 @@ pub enum Command {
     /// Action endpoints: where the application's own code runs tools
     #[command(subcommand)]
     Endpoints(Endpoints),
+    /// Files that agents and people keep, in versions
+    #[command(subcommand)]
+    Artifacts(Artifacts),
     /// Say how the Runtime does
     Status {
         /// Show every actor and what it waits for (needs the admin key)

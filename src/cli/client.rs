@@ -20,6 +20,18 @@ pub struct Client {
     target: Target,
 }
 
+/// An upload.
+pub struct Upload<'a> {
+    /// The route with its query.
+    pub path: &'a str,
+    /// The media type, if it is named.
+    pub content_type: Option<&'a str>,
+    /// Bytes of the body, if that is known.
+    pub length: Option<u64>,
+    /// The bytes.
+    pub body: reqwest::Body,
+}
+
 /// A request that the Runtime refused, or a failed way to it.
 #[derive(Debug)]
 pub enum CallError {
@@ -147,6 +159,39 @@ impl Client {
         }
     }
 
+    /// Opens an answer that is bytes.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn open(&self, path: &str) -> Result<reqwest::Response, CallError> {
+        let response = self.request(Method::GET, path).send().await.map_err(unreachable)?;
+        let status = response.status();
+        if status == StatusCode::OK {
+            return Ok(response);
+        }
+        let bytes = response.bytes().await.map_err(unreachable)?;
+        Err(CallError::Refused { status: status.as_u16(), body: json::parse(&bytes).unwrap_or(Json::Null) })
+    }
+
+    /// Sends bytes and takes a JSON answer. It may take as long as they need.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn upload(&self, upload: Upload<'_>) -> Result<Json, CallError> {
+        let mut request = self.request(Method::POST, upload.path).body(upload.body);
+        if let Some(kind) = upload.content_type {
+            request = request.header("content-type", kind);
+        }
+        if let Some(length) = upload.length {
+            request = request.header("content-length", length);
+        }
+        let response = request.send().await.map_err(unreachable)?;
+        let status = response.status();
+        let bytes = response.bytes().await.map_err(unreachable)?;
+        let body = json::parse(&bytes).unwrap_or(Json::Null);
+        if status.is_success() { Ok(body) } else { Err(CallError::Refused { status: status.as_u16(), body }) }
+    }
+
     /// Opens a stream of events of a session from after a cursor.
     ///
     /// # Errors
@@ -162,13 +207,7 @@ impl Client {
         if previews {
             path.push_str("&preview=1");
         }
-        let response = self.request(Method::GET, &path).send().await.map_err(unreachable)?;
-        let status = response.status();
-        if status == StatusCode::OK {
-            return Ok(response);
-        }
-        let bytes = response.bytes().await.map_err(unreachable)?;
-        Err(CallError::Refused { status: status.as_u16(), body: json::parse(&bytes).unwrap_or(Json::Null) })
+        self.open(&path).await
     }
 
     /// `/health` and `/ready` need no key: `None` when nobody answers.

@@ -2,6 +2,7 @@
 //! JSON with `--json`, and says on standard error what is wrong and what to do.
 
 pub mod args;
+pub mod artifacts;
 pub mod bench;
 pub mod client;
 pub mod doctor;
@@ -107,6 +108,9 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Fault> {
         }
         Command::Endpoints(command) => {
             with_client(global, async |client| endpoints::run(&client, out, command).await.map(done))
+        }
+        Command::Artifacts(command) => {
+            with_client(global, async |client| artifacts::run(&client, out, command).await.map(done))
         }
         Command::Model(command) => {
             with_client(global, async |client| resources::model(&client, out, command).await.map(done))

@@ -22,6 +22,7 @@ use super::sandboxes::{FOLDER, Sandboxes};
 use super::settings::Settings;
 use super::studio::{STUDIO, studio_key};
 use crate::api::Cause;
+use crate::blobs::FileBlobs;
 use crate::cli::fault::{Fault, exit};
 use crate::engine::agent::projection::PromptHash;
 use crate::engine::model::provider::{ProviderLimits, Providers};
@@ -215,16 +216,37 @@ impl Opener {
             HarnessMode::Remote => PromptHash::Exact,
         };
         let engine = AgentEngine::new(config);
+        let blobs = self.blobs().await?;
         let ports = TenantPorts {
             store: store.handle(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             engine: Arc::new(engine),
+            blobs: Arc::new(blobs),
             actions,
             schemas: Arc::new(Outputs),
             workspaces: sandboxes.map(Sandboxes::manager),
         };
         Tenant::start(tenant_config(&self.settings), ports).await.map_err(store_failure)
+    }
+
+    /// Where the bytes of artifacts are.
+    async fn blobs(&self) -> Result<FileBlobs, OpenFailure> {
+        let root = self.home.root().to_owned();
+        let failed = |why: String| {
+            OpenFailure::Passing(Cause {
+                code: "open-failed",
+                message: format!(
+                    "the bytes of artifacts cannot be kept in {}: {why}",
+                    self.home.root().display()
+                ),
+                repair: "make the home writable for this user; it is tried again by itself".to_owned(),
+            })
+        };
+        match tokio::task::spawn_blocking(move || FileBlobs::open(&root)).await {
+            Ok(opened) => opened.map_err(|error| failed(error.to_string())),
+            Err(error) => Err(failed(error.to_string())),
+        }
     }
 
     /// The operator key of this home is known to the store, unless somebody has deleted or replaced it there; and

@@ -4,6 +4,7 @@
 //! has in common, [`delivery`] the one that goes to Action endpoints and comes back. Private halves are in memory as
 //! OpenSSL keys only, never in a log, an error or an answer.
 
+pub mod artifact_link;
 pub mod delivery;
 mod signing_keys;
 pub mod tokens;

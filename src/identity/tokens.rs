@@ -110,6 +110,12 @@ pub fn unverified_typ(bearer: &str) -> Option<String> {
     object(header)?.get("typ")?.as_str().map(str::to_owned)
 }
 
+/// `exp` of a token that was signed just now.
+pub(super) fn expiry(token: &str) -> Option<i64> {
+    let [_, body, _] = split(token)?;
+    object(body)?.get("exp")?.as_i64()
+}
+
 fn split(token: &str) -> Option<[&str; 3]> {
     let word = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
     let mut segments = token.split('.');

@@ -20,8 +20,8 @@ use nylorun_actors::ports::{ActionTransport, NoTransport};
 use nylorun_actors::tenant::{
     HarnessMode, OpenSession, PutAgent, Reach, SessionView, Tenant, TenantConfig, TenantPorts,
 };
-use nylorun_actors::testing::MemoryStore;
 use nylorun_actors::testing::engine::FakeEngine;
+use nylorun_actors::testing::{MemoryBlobs, MemoryStore};
 use serde_json::json;
 
 use super::peer::{OLD_TOKEN, PATIENCE, TOKEN};
@@ -96,6 +96,7 @@ impl World {
         let (turns, runs) = (Arc::new(Told::default()), Arc::new(Told::default()));
         let store = MemoryStore::new(Arc::new(SystemClock), turns.clone());
         let ports = TenantPorts {
+            blobs: MemoryBlobs::new(),
             store: store.handle(),
             clock: Arc::new(SystemClock),
             entropy: runs.clone(),

@@ -65,6 +65,9 @@ async fn row(api: &Api, method: &str, path: &str, credential: &str, delivery: &s
     let concrete = path
         .replace("{sessionId}", "s")
         .replace("{agentId}", "a")
+        .replace("{artifactId}", "af_none")
+        .replace("{version}", "1")
+        .replace("{token}", "t")
         .replace("{id}", "UPPER")
         .replace("{tool}", "bash")
         .replace("{kid}", "UPPER");
@@ -85,7 +88,9 @@ async fn row(api: &Api, method: &str, path: &str, credential: &str, delivery: &s
     }
     // A body of the wrong shape, a session that is not there, a bad key name: the handler has spoken.
     let code = body["code"].as_str().unwrap();
-    let handler = body["details"].get("issues").is_some() || text.contains("No such session");
+    let handler = body["details"].get("issues").is_some()
+        || text.contains("No such session")
+        || text.contains("No such artifact");
     if handler || text.contains("A key's name") {
         return format!("in {status} {code}");
     }

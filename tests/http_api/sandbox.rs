@@ -28,7 +28,7 @@ async fn sandboxed(api: &Api, id: &'static str) {
     pin(api, id).await;
 }
 
-async fn pin(api: &Api, id: &'static str) {
+pub async fn pin(api: &Api, id: &'static str) {
     let store = api.store.handle();
     let put = store.tx(move |tx| -> StoreResult<()> {
         let mut pin = tx.session_pin(&id.into())?.unwrap();

@@ -10,15 +10,16 @@ use std::time::Duration;
 use actix_web::dev::ServerHandle;
 use actix_web::{App, HttpServer};
 use nylorun::api::{ApiState, HostFacts, HostNames, Listener, ListenerKind, configure};
+use nylorun::blobs::FileBlobs;
 use nylorun::engine::agent::schema::Outputs;
 use nylorun::gates::{HttpTransport, OutboundPolicy};
 use nylorun::identity::SigningKeys;
 use nylorun::vault::{Kek, SealedProviders, Vault};
-use nylorun_actors::model::Json;
 use nylorun_actors::model::canonical::sha256_hex;
+use nylorun_actors::model::{Json, Micros};
 use nylorun_actors::ports::clock::{SystemClock, SystemEntropy};
 use nylorun_actors::ports::store::PrincipalRow;
-use nylorun_actors::ports::{ActionTransport, StoreError, WorkspaceManager};
+use nylorun_actors::ports::{ActionTransport, Clock, StoreError, WorkspaceManager};
 use nylorun_actors::tenant::{Tenant, TenantConfig, TenantPorts};
 use nylorun_actors::testing::endpoints::FakeEndpoints;
 use nylorun_actors::testing::engine::{FakeEngine, Step};
@@ -39,6 +40,7 @@ pub struct Api {
     pub operator: Option<SocketAddr>,
     client: reqwest::Client,
     servers: Vec<ServerHandle>,
+    home: tempfile::TempDir,
 }
 
 impl Drop for Api {
@@ -109,7 +111,8 @@ impl Api {
         state.set_url(format!("http://{public}"));
         let store = MemoryStore::new(Arc::new(SystemClock), Arc::new(SystemEntropy));
         let client = reqwest::Client::builder().timeout(Duration::from_secs(60)).build().unwrap();
-        Self { state, store, stops, public, operator, client, servers }
+        let home = tempfile::tempdir().unwrap();
+        Self { state, store, stops, public, operator, client, servers, home }
     }
 
     pub async fn open(&self, steps: Vec<Step>) {
@@ -138,7 +141,7 @@ impl Api {
             })
         });
         put.await.unwrap();
-        let vault = Arc::new(Vault::new(Kek::from_bytes([5; 32])));
+        let vault = vault();
         let signing = Arc::new(SigningKeys::new(
             handle.clone(),
             vault.clone(),
@@ -149,6 +152,7 @@ impl Api {
         let over_http = || HttpTransport::new(OutboundPolicy::default(), signing.clone());
         let actions = endpoints.unwrap_or_else(|| Arc::new(over_http()));
         let ports = TenantPorts {
+            blobs: Arc::new(FileBlobs::open(self.home.path()).unwrap()),
             store: handle.clone(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
@@ -166,6 +170,36 @@ impl Api {
     /// The Tenant's signing keys.
     pub fn signing(&self) -> Arc<SigningKeys> {
         self.state.slot().open_tenant().unwrap().signing.clone()
+    }
+
+    /// The same keys where the clock stands so many seconds apart.
+    pub fn signing_at(&self, seconds: i64) -> SigningKeys {
+        let tenant = self.state.slot().open_tenant().unwrap().tenant.id().clone();
+        let clock = Arc::new(ShiftedClock(seconds));
+        SigningKeys::new(self.store.handle(), vault(), tenant, clock, Arc::new(SystemEntropy))
+    }
+
+    /// Files of blobs, half written ones too.
+    pub fn blobs(&self) -> Vec<PathBuf> {
+        let folders = std::fs::read_dir(self.home.path().join("blobs")).unwrap();
+        let files = folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap());
+        files.map(|file| file.unwrap().path()).collect()
+    }
+
+    /// Waits until there are so many.
+    pub async fn until_blobs(&self, count: usize) {
+        for _ in 0..400 {
+            if self.blobs().len() == count {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        panic!("there are {} blobs and not {count}", self.blobs().len());
+    }
+
+    /// The client, for requests without a credential or a protocol.
+    pub fn client(&self) -> &reqwest::Client {
+        &self.client
     }
 
     pub fn request(&self, method: &str, path: &str) -> Request {
@@ -206,6 +240,19 @@ impl Api {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         panic!("the session {id} never became {status}");
+    }
+}
+
+fn vault() -> Arc<Vault> {
+    Arc::new(Vault::new(Kek::from_bytes([5; 32])))
+}
+
+/// The system's clock, so many seconds off.
+struct ShiftedClock(i64);
+
+impl Clock for ShiftedClock {
+    fn now(&self) -> Micros {
+        Micros(SystemClock.now().0 + self.0 * 1_000_000)
     }
 }
 
@@ -253,6 +300,10 @@ impl Request {
         Self(self.0.header(name, value))
     }
 
+    pub fn bytes(self, body: &[u8]) -> Self {
+        Self(self.0.body(body.to_vec()))
+    }
+
     pub fn json(self, body: &Json) -> Self {
         self.text(&body.to_string())
     }
@@ -266,13 +317,7 @@ impl Request {
     }
 
     pub async fn send(self) -> Answer {
-        let response = self.0.send().await.unwrap();
-        let status = response.status().as_u16();
-        let headers = response.headers().clone();
-        let text = response.text().await.unwrap();
-        assert!(headers.contains_key("x-request-id"));
-        assert!(!headers.keys().any(|name| name.as_str().starts_with("access-control")));
-        Answer { status, headers, text }
+        Answer::of(self.0.send().await.unwrap()).await
     }
 }
 
@@ -283,6 +328,15 @@ pub struct Answer {
 }
 
 impl Answer {
+    pub async fn of(response: reqwest::Response) -> Self {
+        let status = response.status().as_u16();
+        let headers = response.headers().clone();
+        let text = response.text().await.unwrap();
+        assert!(headers.contains_key("x-request-id"));
+        assert!(!headers.keys().any(|name| name.as_str().starts_with("access-control")));
+        Answer { status, headers, text }
+    }
+
     pub fn json(&self) -> Json {
         nylorun_actors::model::json::parse(self.text.as_bytes()).unwrap()
     }
@@ -298,7 +352,16 @@ impl Answer {
 
     /// An answer that its document describes.
     pub fn ok(&self, method: &str, path: &str) -> Json {
-        assert_eq!(self.status, 200, "{}", self.text);
+        self.documented(200, method, path)
+    }
+
+    /// The same where something was made.
+    pub fn created(&self, method: &str, path: &str) -> Json {
+        self.documented(201, method, path)
+    }
+
+    fn documented(&self, status: u16, method: &str, path: &str) -> Json {
+        assert_eq!(self.status, status, "{}", self.text);
         assert_eq!(self.header("content-type"), "application/json");
         assert_eq!(self.header("content-length"), self.text.len().to_string());
         let value = self.json();
@@ -307,7 +370,7 @@ impl Answer {
             .iter()
             .find_map(|d| d["paths"].get(path)?.get(method.to_ascii_lowercase()))
             .unwrap_or_else(|| panic!("{method} {path} is not documented"));
-        let schema = &operation["responses"]["200"]["content"]["application/json"]["schema"];
+        let schema = &operation["responses"][status.to_string()]["content"]["application/json"]["schema"];
         let validator = jsonschema::validator_for(schema).unwrap();
         let errors: Vec<String> = validator.iter_errors(&value).map(|e| e.to_string()).collect();
         assert!(errors.is_empty(), "{errors:?} in {value}");

@@ -7,6 +7,7 @@
 //! | [`claims`] | what a harness says of workspaces and MCP servers |
 //! | [`commands`] | message, approve, respond, cancel |
 //! | [`advance`] | taking a session and starting its segment; giving it up |
+//! | [`artifacts`] | who reaches which artifact, what a version costs, what is left when one goes |
 //! | [`actions`] | what becomes of an Action: outcome, loss, cancel, callbacks |
 //! | [`delivery`], [`verdict`] | which Actions an endpoint gets now; what its answers mean |
 //! | [`endpoints`] | the registry of Action endpoints and their health |
@@ -23,6 +24,7 @@
 
 pub mod actions;
 pub mod advance;
+pub mod artifacts;
 pub mod claims;
 pub mod commands;
 pub mod definitions;

@@ -39,6 +39,14 @@ pub enum Refusal {
         /// `{harness, host, allowed}`.
         details: Json,
     },
+    /// 413 `limit_exceeded`.
+    #[error("{message}")]
+    TooLarge {
+        /// In words.
+        message: String,
+        /// The limit that is passed, bytes.
+        limit: i64,
+    },
     /// 503: a bound is reached; it may pass.
     #[error("{0}")]
     Busy(String),

@@ -155,6 +155,8 @@ pub struct SettleScope {
     pub epoch: i64,
     /// The worker that gives the lease back.
     pub worker: WorkerId,
+    /// Whether it keeps the lease when the turn completes: something is left to do for the session.
+    pub keeps_lease: bool,
 }
 
 /// What settling came to.
@@ -174,7 +176,7 @@ pub struct Settled {
     pub history_from: i64,
 }
 
-/// Settles a segment and gives the lease back.
+/// Settles a segment and gives the lease back, unless it is to be kept and the turn completed.
 ///
 /// # Errors
 /// [`RunRefusal::OwnershipLost`], or the store's. Nothing is written then.
@@ -193,7 +195,8 @@ pub fn settle(tx: &mut dyn Tx, scope: &SettleScope, output: &PreparedOutput) -> 
         } else {
             write_end(tx, scope, &head, output)?
         };
-    if head.owner.as_ref() == Some(&scope.worker) {
+    let kept = scope.keeps_lease && settled.written && settled.status == SessionStatus::Completed;
+    if head.owner.as_ref() == Some(&scope.worker) && !kept {
         tx.put_owner(&scope.session, None, scope.epoch, None)?;
     }
     Ok(settled)

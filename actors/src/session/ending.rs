@@ -278,6 +278,7 @@ impl SessionActor {
             turn: segment.turn_id.clone(),
             epoch,
             worker: self.tree.config.worker.clone(),
+            keeps_lease: false,
         });
         let prepared = Arc::new(PreparedOutput::thrown(text));
         let store = self.tree.ports.store.clone();

@@ -7,6 +7,7 @@ use actix::prelude::*;
 
 use super::run::{not_held, refused};
 use super::{Advance, SessionActor};
+use crate::artifacts::export;
 use crate::limits::FOLD_SNAPSHOT_EDITS;
 use crate::messages::session::{Before, Output};
 use crate::model::session::SessionStatus;
@@ -16,8 +17,10 @@ use crate::ports::engine::{ApiCode, ApiError};
 use crate::ports::store::StoreError;
 use crate::rules::RunRefusal;
 use crate::rules::effects::{self, PreparedValue};
+use crate::rules::ownership;
 use crate::rules::settle::{self, PreparedOutput, SettleScope, Settled};
 use crate::tenant::persist::persist;
+use crate::tenant::tree::Tree;
 
 impl Handler<Output> for SessionActor {
     type Result = ResponseActFuture<Self, Result<Option<i64>, ApiError>>;
@@ -34,8 +37,17 @@ impl Handler<Output> for SessionActor {
             held.abort.as_ref().filter(|a| a.kind == AbortKind::Deadline).map(|a| a.message.clone());
         let lost = output.thrown.as_ref().and_then(|t| t.code.as_deref()) == Some("ownership_lost");
         let (epoch, cursor, timer) = (held.scope.epoch, held.cursor, held.timer.take());
-        let scope =
-            SettleScope { session: held.scope.session.clone(), turn: held.scope.turn.clone(), epoch, worker };
+        // A turn that completes in a sandbox has its outputs kept, still under the lease.
+        let exports = output.status == Some(OutputStatus::Completed)
+            && output.thrown.is_none()
+            && held.pin.sandbox.is_some();
+        let scope = SettleScope {
+            session: held.scope.session.clone(),
+            turn: held.scope.turn.clone(),
+            epoch,
+            worker,
+            keeps_lease: exports,
+        };
         let value = before.map(|Before { effect, value }| {
             let facts = held.facts.get(&effect).cloned();
             let prepared = PreparedValue::new(effect, value, facts.as_ref());
@@ -56,11 +68,12 @@ impl Handler<Output> for SessionActor {
         ) && output.thrown.is_none();
         let prepared = PreparedOutput::new(&output, deadline.as_deref());
         let edits = if keeps { output.transcript.unwrap_or_default() } else { Vec::new() };
-        let (store, turn) = (self.tree.ports.store.clone(), scope.turn.clone());
+        let (tree, turn) = (Arc::clone(&self.tree), scope.turn.clone());
         let settling = async move {
             let all = Arc::new((scope, prepared, value));
-            persist(&store, None, move |tx| {
-                let (scope, prepared, value) = all.as_ref();
+            let settling = Arc::clone(&all);
+            let settled = persist(&tree.ports.store, None, move |tx| {
+                let (scope, prepared, value) = settling.as_ref();
                 if let Some((run, value, agent)) = value {
                     match effects::record_value(tx, run, value, agent) {
                         // A turn that was cancelled meanwhile takes no value, and settles nothing either.
@@ -70,7 +83,11 @@ impl Handler<Output> for SessionActor {
                 }
                 settle::settle(tx, scope, prepared)
             })
-            .await
+            .await;
+            if exports && matches!(&settled, Ok(settled) if settled.written) {
+                export(&tree, &all.0).await;
+            }
+            settled
         };
         Box::pin(wrap_future::<_, Self>(settling).map(move |result, act, ctx| {
             if !matches!(&act.state, Advance::Settling { run: of, .. } if *of == run) {
@@ -89,6 +106,16 @@ impl Handler<Output> for SessionActor {
             let settled = result?;
             Ok((keeps && settled.written).then(|| settled.edit_cursor.unwrap_or(cursor)))
         }))
+    }
+}
+
+/// Keeps the outputs of a completed turn, then gives the lease back. Neither changes what the turn has come to.
+async fn export(tree: &Arc<Tree>, scope: &SettleScope) {
+    export::outputs(tree, &scope.session, &scope.turn).await;
+    let (id, worker, epoch) = (scope.session.clone(), scope.worker.clone(), scope.epoch);
+    let released = tree.ports.store.tx(move |tx| ownership::release(tx, &id, &worker, epoch)).await;
+    if let Err(error) = released {
+        tracing::warn!(session = %scope.session, %error, "a lease could not be released; it lapses by itself");
     }
 }
 

@@ -7,6 +7,7 @@ use actix::prelude::*;
 use tokio::time::Instant;
 
 use super::{Advance, Held, SessionActor};
+use crate::artifacts::save::{self, SaveCall};
 use crate::messages::session::{
     Claimed, Intend, McpDiscovered, ReadTranscript, ReleaseRun, RenewLease, Report, ReportAndIntend,
 };
@@ -17,7 +18,7 @@ use crate::model::ids::{EffectId, RunId};
 use crate::model::transcript::Entry;
 use crate::model::turn::AbortKind;
 use crate::ports::engine::{ApiCode, ApiError, EffectReport, IntentAnswer, OutcomeAnswer};
-use crate::ports::store::StoreError;
+use crate::ports::store::{StoreError, Tx};
 use crate::rules::RunRefusal;
 use crate::rules::claims;
 use crate::rules::effects::{self, PreparedIntent, PreparedValue};
@@ -43,8 +44,13 @@ pub(super) fn not_held() -> ApiError {
 }
 
 impl Held {
-    /// Renders an intent and notes what it is about. A run that was told to stop starts nothing.
-    fn prepare(&mut self, intent: EffectIntent, hash: String) -> Result<PreparedIntent, ApiError> {
+    /// Renders an intent and notes what it is about; with the call when core carries it out itself. A run that was told to
+    /// stop starts nothing.
+    fn prepare(
+        &mut self,
+        intent: EffectIntent,
+        hash: String,
+    ) -> Result<(PreparedIntent, Option<SaveCall>), ApiError> {
         if let Some(abort) = &self.abort {
             let code =
                 if abort.kind == AbortKind::Cancel { ApiCode::TurnCancelled } else { ApiCode::Internal };
@@ -53,7 +59,8 @@ impl Held {
         if !self.harness_tools.knows_agent(&intent) {
             return Err(refused(RunRefusal::Invalid("the manifest has no such sub-agent".into())));
         }
-        let by_harness = self.harness_tools.has(&intent);
+        let call = self.harness_tools.is_cores(&intent).then(|| SaveCall::of(&intent));
+        let by_harness = call.is_some() || self.harness_tools.has(&intent);
         let kind = intent.kind;
         let source = ActionSource {
             manifest: &self.manifest,
@@ -62,7 +69,7 @@ impl Held {
         let prepared = PreparedIntent::new(&self.scope, intent, hash, by_harness, source).map_err(refused)?;
         self.facts.insert(prepared.id().clone(), prepared.facts());
         self.in_flight.insert(prepared.id().clone(), kind);
-        Ok(prepared)
+        Ok((prepared, call))
     }
 }
 
@@ -115,15 +122,18 @@ impl Handler<Intend> for SessionActor {
             Ok(held) => held,
             Err(error) => return Box::pin(fut::ready(Err(error))),
         };
-        let prepared = match held.prepare(intent, hash) {
+        let (prepared, call) = match held.prepare(intent, hash) {
             Ok(prepared) => prepared,
             Err(error) => return Box::pin(fut::ready(Err(error))),
         };
         let (scope, id) = (held.scope.clone(), prepared.id().clone());
-        let store = self.tree.ports.store.clone();
+        let call = call.map(|call| call.by(&held.agent, &scope, &prepared));
+        let tree = Arc::clone(&self.tree);
         let intending = async move {
             let (scope, prepared) = (Arc::new(scope), Arc::new(prepared));
-            persist(&store, Some(INTENT_PATIENCE_MS), move |tx| effects::intend(tx, &scope, &prepared)).await
+            let intend = move |tx: &mut dyn Tx| effects::intend(tx, &scope, &prepared);
+            let answer = persist(&tree.ports.store, Some(INTENT_PATIENCE_MS), intend).await;
+            save::intended(&tree, call, answer).await
         };
         Box::pin(wrap_future::<_, Self>(intending).map(move |result, act, ctx| {
             let result = result.map_err(refused);
@@ -143,27 +153,29 @@ impl Handler<ReportAndIntend> for SessionActor {
             Ok(held) => held,
             Err(error) => return Box::pin(fut::ready(Err(error))),
         };
-        let prepared = match held.prepare(intent, hash) {
+        let (prepared, call) = match held.prepare(intent, hash) {
             Ok(prepared) => prepared,
             Err(error) => return Box::pin(fut::ready(Err(error))),
         };
         let (scope, agent) = (held.scope.clone(), held.agent.clone());
+        let call = call.map(|call| call.by(&agent, &scope, &prepared));
         let facts = held.facts.get(&before.effect).cloned();
         let (done, id) = (before.effect.clone(), prepared.id().clone());
-        let store = self.tree.ports.store.clone();
+        let tree = Arc::clone(&self.tree);
         let writing = async move {
             let value = PreparedValue::new(before.effect, before.value, facts.as_ref());
             let all = Arc::new((scope, value, agent, prepared));
-            persist(&store, None, move |tx| {
+            let write = move |tx: &mut dyn Tx| {
                 let (scope, value, agent, prepared) = all.as_ref();
                 let recorded = effects::record_value(tx, scope, value, agent)?;
                 let intended = match recorded {
                     OutcomeAnswer::Completed(_) => effects::intend(tx, scope, prepared)?,
                     OutcomeAnswer::Uncertain => IntentAnswer::Uncertain,
                 };
-                Ok((recorded, intended))
-            })
-            .await
+                Ok::<_, RunRefusal>((recorded, intended))
+            };
+            let (recorded, answer) = persist(&tree.ports.store, None, write).await?;
+            Ok((recorded, save::intended(&tree, call, Ok(answer)).await?))
         };
         Box::pin(wrap_future::<_, Self>(writing).map(move |result, act, ctx| {
             let result = result.map_err(refused);

@@ -11,6 +11,10 @@ use crate::model::manifest::SANDBOX_TOOLS;
 /// Where a manifest's `metadata` holds a script of the fixture model.
 const FIXTURE_SCRIPT: &str = "nylorun.fixture";
 
+/// The capability that the Runtime adds for artifacts, and its one tool.
+const ARTIFACTS: &str = "nylorun.artifacts";
+const SAVE_ARTIFACT: &str = "save_artifact";
+
 /// The tools of a run that are its harness's.
 #[derive(Clone, Debug)]
 pub(super) struct HarnessTools {
@@ -59,22 +63,36 @@ impl HarnessTools {
             || self.is_of_sandbox(intent, name)
     }
 
+    /// Whether core itself carries this effect out: `save_artifact` where the agent that calls it has it.
+    pub fn is_cores(&self, intent: &EffectIntent) -> bool {
+        intent.kind == EffectKind::Tool
+            && intent.tool_name.as_deref() == Some(SAVE_ARTIFACT)
+            && intent.capability_id.as_deref() == Some(ARTIFACTS)
+            && self.capabilities(intent).any(|capability| {
+                text(capability, "id") == ARTIFACTS
+                    && list(capability, "tools").any(|tool| text(tool, "name") == SAVE_ARTIFACT)
+            })
+    }
+
+    /// The capabilities of the agent that calls.
+    fn capabilities(&self, intent: &EffectIntent) -> impl Iterator<Item = &Json> {
+        let manifest = match &intent.agent {
+            None => Some(self.manifest.as_ref()),
+            Some(agent) => children(&self.manifest).find(|child| text(child, "id") == agent.id),
+        };
+        manifest.into_iter().flat_map(|manifest| list(manifest, "capabilities"))
+    }
+
     /// A built-in tool of a capability that has a sandbox, in the manifest of the agent that calls it.
     fn is_of_sandbox(&self, intent: &EffectIntent, name: &str) -> bool {
         if !SANDBOX_TOOLS.contains(&name) {
             return false;
         }
-        let manifest = match &intent.agent {
-            None => Some(self.manifest.as_ref()),
-            Some(agent) => children(&self.manifest).find(|child| text(child, "id") == agent.id),
-        };
-        let capabilities = manifest.into_iter().flat_map(|manifest| list(manifest, "capabilities"));
-        capabilities.filter(|capability| intent.capability_id.as_deref() == Some(text(capability, "id"))).any(
-            |capability| {
-                capability.get("sandbox").is_some()
-                    && list(capability, "tools").any(|tool| text(tool, "name") == name)
-            },
-        )
+        let of = |capability: &&Json| intent.capability_id.as_deref() == Some(text(capability, "id"));
+        self.capabilities(intent).filter(of).any(|capability| {
+            capability.get("sandbox").is_some()
+                && list(capability, "tools").any(|tool| text(tool, "name") == name)
+        })
     }
 }
 

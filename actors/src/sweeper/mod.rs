@@ -12,7 +12,10 @@ use actix::prelude::*;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::limits::{SWEEP_BUDGET_MS, SWEEP_PAGE, WAKE_PARK_AFTER, WORKSPACE_SWEEP_EVERY_MS};
+use crate::artifacts;
+use crate::limits::{
+    BLOB_SWEEP_EVERY_MS, SWEEP_BUDGET_MS, SWEEP_PAGE, WAKE_PARK_AFTER, WORKSPACE_SWEEP_EVERY_MS,
+};
 use crate::messages::Observe;
 use crate::messages::supervisor::{NudgeEndpoints, WakeSessions};
 use crate::messages::sweeper::Sweep;
@@ -43,6 +46,9 @@ pub struct Sweeper {
     sweeping_workspaces: bool,
     workspaces_at: Option<Instant>,
     missing: Arc<Missing>,
+    /// A look for bytes that no artifact names is on its way.
+    sweeping_blobs: bool,
+    blobs_at: Option<Instant>,
     last_error: Option<String>,
 }
 
@@ -68,6 +74,8 @@ impl Sweeper {
             sweeping_workspaces: false,
             workspaces_at: None,
             missing: Arc::default(),
+            sweeping_blobs: false,
+            blobs_at: None,
             last_error: None,
         }
     }
@@ -93,6 +101,31 @@ impl Sweeper {
     }
 }
 
+impl Sweeper {
+    /// Looks for bytes that no artifact names: at the start, then now and then, beside the passes.
+    fn sweep_blobs(&mut self, ctx: &mut Context<Self>) {
+        let every = Duration::from_millis(BLOB_SWEEP_EVERY_MS);
+        if self.sweeping_blobs || self.blobs_at.is_some_and(|at| at.elapsed() < every) {
+            return;
+        }
+        self.blobs_at = Some(Instant::now());
+        self.sweeping_blobs = true;
+        let artifacts = self.tree.artifacts().clone();
+        let swept = async move { artifacts::sweep::run(&artifacts).await };
+        ctx.spawn(wrap_future::<_, Self>(swept).map(|swept, act, _| {
+            act.sweeping_blobs = false;
+            match swept {
+                Ok(0) => {}
+                Ok(count) => tracing::info!(count, "bytes that no artifact names were removed"),
+                Err(error) => {
+                    tracing::warn!(step = "blobs", %error, "a sweep step failed");
+                    act.last_error = Some(format!("blobs: {error}"));
+                }
+            }
+        }));
+    }
+}
+
 impl Actor for Sweeper {
     type Context = Context<Self>;
 
@@ -109,6 +142,7 @@ impl Handler<Sweep> for Sweeper {
             return;
         }
         self.sweep_workspaces(ctx);
+        self.sweep_blobs(ctx);
         self.sweeping = true;
         let first = self.passes == 0;
         let due = self.orphans_at.is_none_or(|at| at.elapsed() >= Duration::from_millis(ORPHANS_EVERY_MS));

@@ -6,7 +6,7 @@ use crate::limits::{HARNESS_PING_MS, HARNESS_SILENCE_MS};
 use crate::model::ids::WorkerId;
 use crate::model::turn::YieldAfter;
 use crate::ports::store::StoreHandle;
-use crate::ports::{ActionTransport, Clock, Engine, Entropy, Schemas, WorkspaceManager};
+use crate::ports::{ActionTransport, Blobs, Clock, Engine, Entropy, Schemas, WorkspaceManager};
 
 /// How a model call that a crash has cut is treated (DESIGN.md, section 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -111,6 +111,8 @@ pub struct TenantPorts {
     pub engine: Arc<dyn Engine>,
     /// The workspaces of the in-process harness, if it has any.
     pub workspaces: Option<Arc<dyn WorkspaceManager>>,
+    /// The bytes of artifacts.
+    pub blobs: Arc<dyn Blobs>,
     /// How deliveries reach Action endpoints.
     pub actions: Arc<dyn ActionTransport>,
     /// How outputs of tools are checked.

@@ -26,6 +26,7 @@ pub use self::views::{
 use self::feeds::{Feeds, NoPlace};
 use self::root::Root;
 use self::tree::Tree;
+use crate::artifacts::Artifacts;
 use crate::harness::HarnessActor;
 use crate::harness::wire::FrameSink;
 use crate::messages::session::DoCommand;
@@ -321,6 +322,12 @@ impl Tenant {
         pod: Option<String>,
     ) -> Option<Addr<HarnessActor>> {
         self.tree.supervisor()?.send(AttachHarness { sink, peer, pod }).await.ok().flatten()
+    }
+
+    /// Its artifacts.
+    #[must_use]
+    pub fn artifacts(&self) -> &Artifacts {
+        self.tree.artifacts()
     }
 
     /// Its workspaces, wherever they are.

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::feeds::Feeds;
 use super::{TenantConfig, TenantPorts};
+use crate::artifacts::Artifacts;
 use crate::endpoint::EndpointActor;
 use crate::harness::HarnessActor;
 use crate::limits::MANIFEST_CACHE;
@@ -34,6 +35,7 @@ pub struct Tree {
     pub config: TenantConfig,
     /// Live events for observers.
     pub feeds: Arc<Feeds>,
+    artifacts: Artifacts,
     directory: RwLock<HashMap<SessionId, Entry>>,
     supervisor: RwLock<Option<Addr<TenantSupervisor>>>,
     manifests: Mutex<HashMap<String, Arc<Json>>>,
@@ -68,11 +70,13 @@ impl Tree {
     /// A tree without actors.
     #[must_use]
     pub fn new(tenant: TenantId, ports: TenantPorts, config: TenantConfig, feeds: Arc<Feeds>) -> Self {
+        let artifacts = Artifacts::new(ports.store.clone(), Arc::clone(&ports.blobs));
         Self {
             tenant,
             ports,
             config,
             feeds,
+            artifacts,
             directory: RwLock::default(),
             supervisor: RwLock::default(),
             manifests: Mutex::default(),
@@ -81,6 +85,12 @@ impl Tree {
             generation: AtomicU64::new(1),
             closing: AtomicBool::new(false),
         }
+    }
+
+    /// The Tenant's artifacts.
+    #[must_use]
+    pub fn artifacts(&self) -> &Artifacts {
+        &self.artifacts
     }
 
     /// A number that no child has had.

@@ -48,6 +48,8 @@ pub enum Step {
     Throw,
     /// The turn pauses for an approval.
     Approval,
+    /// A call of `save_artifact` with this input.
+    Save(Json),
 }
 
 type Plan = dyn Fn(&TurnStart) -> Vec<Step> + Send + Sync;
@@ -121,6 +123,7 @@ impl Run {
                 Step::Model(ms) => self.effect(EffectKind::Model, n, ms).await,
                 Step::Tool(ms) => self.effect(EffectKind::Tool, n, ms).await,
                 Step::Action => self.action(EffectKind::Hook, n, false).await,
+                Step::Save(input) => self.save(n, input).await,
                 Step::Charge => self.action(EffectKind::Tool, n, true).await,
                 Step::Hook => self.action(EffectKind::Hook, n, true).await,
                 Step::Panic => panic_any("a test asked the engine to panic"),
@@ -173,6 +176,20 @@ impl Run {
             Ok(IntentAnswer::Pending) => Done::End(self.waiting(OutputStatus::Waiting, &id)),
             Ok(IntentAnswer::Uncertain) => Done::End(self.waiting(OutputStatus::Uncertain, &id)),
             Ok(IntentAnswer::Execute { .. }) => self.call(kind, id, n, ms).await,
+            Err(error) => Done::End(self.refused(error.code, &error.message)),
+        }
+    }
+
+    /// A tool that core carries out itself: its outcome is the answer to its intent.
+    async fn save(&self, n: usize, input: Json) -> Done {
+        let mut intent = self.intent(EffectKind::Tool, n, Some("save_artifact"));
+        intent.capability_id = Some("nylorun.artifacts".to_owned());
+        intent.input = Some(Arc::new(input));
+        let id = intent.effect_id.clone();
+        match self.declare(intent).await {
+            Ok(IntentAnswer::Completed(outcome)) => Done::Value(outcome.value),
+            Ok(IntentAnswer::Uncertain) => Done::End(self.waiting(OutputStatus::Uncertain, &id)),
+            Ok(_) => Done::End(self.thrown(None, "nobody carried the tool out")),
             Err(error) => Done::End(self.refused(error.code, &error.message)),
         }
     }

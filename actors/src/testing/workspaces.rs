@@ -57,6 +57,11 @@ impl FakeWorkspaces {
         })))
     }
 
+    /// Puts a file into a workspace, as a command in it would.
+    pub fn put(&self, key: &str, path: &str, content: &str) {
+        self.0.files.lock().unwrap().insert((key.to_owned(), path.to_owned()), content.to_owned());
+    }
+
     /// Calls that were given up.
     #[must_use]
     pub fn given_up(&self) -> usize {
@@ -165,9 +170,17 @@ impl WorkspaceManager for FakeWorkspaces {
             let path = path.strip_prefix(&below)?.to_owned();
             Some(FileEntry { path, size: content.len() as u64 })
         });
-        let listing = Listing { entries: entries.collect(), truncated: false };
+        let most = usize::try_from(list.list.max_entries).unwrap_or(usize::MAX);
+        let mut entries: Vec<FileEntry> = entries.collect();
+        let truncated = entries.len() > most;
+        entries.truncate(most);
         let path = list.list.dir;
-        async move { Ok(ListAnswer::Listed { path, listing }) }.boxed()
+        let answer = if entries.is_empty() {
+            ListAnswer::Missing { path }
+        } else {
+            ListAnswer::Listed { path, listing: Listing { entries, truncated } }
+        };
+        async move { Ok(answer) }.boxed()
     }
 
     fn bytes(
@@ -176,10 +189,15 @@ impl WorkspaceManager for FakeWorkspaces {
         _claims: Arc<dyn Claims>,
     ) -> BoxFuture<'static, Result<BytesAnswer, ApiError>> {
         let (key, path) = (bytes.session.key(&self.0.tenant), bytes.bytes.path);
-        let found = self.0.files.lock().unwrap().get(&(key, path.clone())).map(|text| STANDARD.encode(text));
+        let most = usize::try_from(bytes.bytes.max_bytes).unwrap_or(usize::MAX);
+        let found = self.0.files.lock().unwrap().get(&(key, path.clone())).cloned();
         async move {
             Ok(match found {
-                Some(base64) => BytesAnswer::Read { path, base64 },
+                Some(text) if text.len() > most => {
+                    let message = format!("{path} has more than {most} bytes.");
+                    BytesAnswer::Failed { code: "artifact.too_large".to_owned(), message }
+                }
+                Some(text) => BytesAnswer::Read { path, base64: STANDARD.encode(text) },
                 None => BytesAnswer::Missing { path },
             })
         }

@@ -173,7 +173,7 @@ impl Bare {
         output.output = Some(Arc::new(json!("all done")));
         let prepared = PreparedOutput::new(&output, None);
         let (session, turn, worker) = (self.id.clone(), self.turn.clone(), worker.into());
-        let scope = SettleScope { session, turn, epoch, worker };
+        let scope = SettleScope { session, turn, epoch, worker, keeps_lease: false };
         self.store.tx(move |tx| settle::settle(tx, &scope, &prepared)).await
     }
 

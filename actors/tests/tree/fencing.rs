@@ -13,8 +13,8 @@ use nylorun_actors::rules::RunRefusal;
 use nylorun_actors::rules::advance::{LostRun, Taken};
 use nylorun_actors::rules::ownership::Claim;
 use nylorun_actors::tenant::{ModelOnCrash, Tenant, TenantConfig, TenantPorts};
-use nylorun_actors::testing::SeededEntropy;
 use nylorun_actors::testing::engine::{FakeEngine, Step};
+use nylorun_actors::testing::{MemoryBlobs, SeededEntropy};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -175,6 +175,7 @@ fn a_stalled_owner_that_comes_back_writes_nothing_and_the_new_owner_ends_the_tur
         let shared = world.store.reopen();
         shared.share();
         let ports = TenantPorts {
+            blobs: MemoryBlobs::new(),
             store: shared.handle(),
             clock: world.clock.clone(),
             entropy: Arc::new(SeededEntropy::new(99)),

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod actions;
+mod artifacts;
 mod bare;
 mod fencing;
 mod observers;

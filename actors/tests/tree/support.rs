@@ -11,8 +11,8 @@ use nylorun_actors::model::command::{Command, CommandBody, MessageInput, Receipt
 use nylorun_actors::model::ids::{SessionId, WorkerId};
 use nylorun_actors::model::json::parse;
 use nylorun_actors::model::session::SessionStatus;
-use nylorun_actors::ports::Engine;
-use nylorun_actors::ports::store::StoreError;
+use nylorun_actors::ports::store::{Reads, StoreError, TenantRow};
+use nylorun_actors::ports::{Engine, WorkspaceManager};
 use nylorun_actors::rules::Refusal;
 use nylorun_actors::supervisor::PanicChild;
 use nylorun_actors::tenant::{
@@ -20,7 +20,7 @@ use nylorun_actors::tenant::{
 };
 use nylorun_actors::testing::endpoints::{FakeEndpoints, NumberSchemas};
 use nylorun_actors::testing::virtual_time::VirtualClock;
-use nylorun_actors::testing::{MemoryStore, SeededEntropy};
+use nylorun_actors::testing::{FakeWorkspaces, MemoryBlobs, MemoryStore, SeededEntropy};
 use serde_json::json;
 
 /// Runs a test on one thread whose time jumps only when no actor is busy.
@@ -36,6 +36,8 @@ pub struct World {
     pub store: Arc<MemoryStore>,
     pub clock: Arc<VirtualClock>,
     pub endpoints: FakeEndpoints,
+    pub blobs: Arc<MemoryBlobs>,
+    pub workspaces: Option<Arc<FakeWorkspaces>>,
     entropy: Arc<SeededEntropy>,
     mode: HarnessMode,
     processes: u32,
@@ -60,18 +62,39 @@ impl World {
         Self::with(engine, 7, HarnessMode::InProcess, endpoints).await
     }
 
+    /// A world whose in-process harness has workspaces.
+    pub async fn with_workspaces(engine: Arc<dyn Engine>) -> Self {
+        let endpoints = FakeEndpoints::answering(json!("done"));
+        Self::serving(engine, 7, HarnessMode::InProcess, endpoints, true).await
+    }
+
     pub async fn with(
         engine: Arc<dyn Engine>,
         seed: u64,
         mode: HarnessMode,
         endpoints: FakeEndpoints,
     ) -> Self {
+        Self::serving(engine, seed, mode, endpoints, false).await
+    }
+
+    async fn serving(
+        engine: Arc<dyn Engine>,
+        seed: u64,
+        mode: HarnessMode,
+        endpoints: FakeEndpoints,
+        workspaces: bool,
+    ) -> Self {
         let clock = Arc::new(VirtualClock::new());
         let entropy = Arc::new(SeededEntropy::new(seed));
         let store = MemoryStore::new(clock.clone(), entropy.clone());
-        let ports = ports(&store, &clock, &entropy, engine, &endpoints);
+        let blobs = MemoryBlobs::new();
+        let row: Result<TenantRow, StoreError> =
+            store.handle().read(|reads: &mut dyn Reads| reads.tenant()).await;
+        let row = row.unwrap();
+        let workspaces = workspaces.then(|| FakeWorkspaces::of(row.id));
+        let ports = ports(&store, &clock, &entropy, engine, &endpoints, &blobs, workspaces.as_ref());
         let tenant = start(ports, mode, "worker-1").await;
-        let world = Self { tenant, store, clock, endpoints, entropy, mode, processes: 1 };
+        let world = Self { tenant, store, clock, endpoints, blobs, workspaces, entropy, mode, processes: 1 };
         world.register().await;
         world
     }
@@ -83,7 +106,7 @@ impl World {
         self.store = self.store.reopen();
         self.processes += 1;
         let worker = format!("worker-{}", self.processes);
-        let ports = ports(&self.store, &self.clock, &self.entropy, engine, &self.endpoints);
+        let ports = self.ports(engine);
         self.tenant = start(ports, self.mode, &worker).await;
     }
 
@@ -92,8 +115,13 @@ impl World {
         self.tenant.stop().await;
         self.processes += 1;
         let worker = format!("worker-{}", self.processes);
-        let ports = ports(&self.store, &self.clock, &self.entropy, engine, &self.endpoints);
+        let ports = self.ports(engine);
         self.tenant = start(ports, self.mode, &worker).await;
+    }
+
+    fn ports(&self, engine: Arc<dyn Engine>) -> TenantPorts {
+        let workspaces = self.workspaces.as_ref();
+        ports(&self.store, &self.clock, &self.entropy, engine, &self.endpoints, &self.blobs, workspaces)
     }
 
     async fn register(&self) {
@@ -103,6 +131,8 @@ impl World {
             "capabilities": [{ "id": "agent", "type": "agent", "tools": [
                 { "name": "work", "inputSchema": {} },
                 { "name": "charge", "inputSchema": { "type": "object" }, "outputSchema": { "type": "number" } },
+            ] }, { "id": "nylorun.artifacts", "type": "agent", "tools": [
+                { "name": "save_artifact", "inputSchema": { "type": "object" } },
             ] }],
         });
         let put = PutAgent {
@@ -175,7 +205,7 @@ impl World {
     /// Every event of the session, internal ones too.
     pub async fn record(&self, id: &SessionId) -> Vec<Json> {
         let id = id.clone();
-        let read = move |r: &mut dyn nylorun_actors::ports::store::Reads| r.record(&id, 0, 100_000);
+        let read = move |r: &mut dyn Reads| r.record(&id, 0, 100_000);
         let rows = self.tenant.store().read(read).await.unwrap();
         rows.iter().map(|row| parse(row.body.as_bytes()).unwrap()).collect()
     }
@@ -191,15 +221,18 @@ fn ports(
     entropy: &Arc<SeededEntropy>,
     engine: Arc<dyn Engine>,
     endpoints: &FakeEndpoints,
+    blobs: &Arc<MemoryBlobs>,
+    workspaces: Option<&Arc<FakeWorkspaces>>,
 ) -> TenantPorts {
     TenantPorts {
+        blobs: blobs.clone(),
         store: store.handle(),
         clock: clock.clone(),
         entropy: entropy.clone(),
         engine,
         actions: Arc::new(endpoints.clone()),
         schemas: Arc::new(NumberSchemas),
-        workspaces: None,
+        workspaces: workspaces.map(|fake| fake.clone() as Arc<dyn WorkspaceManager>),
     }
 }
 
