@@ -9,8 +9,8 @@ TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 BINARY     := $(TARGET_DIR)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/nylorun
 CARGO_HOME ?= $(HOME)/.cargo
 DEB_NEEDS  := build-essential pkg-config libssl-dev
-# What tests with containers need, beside root: a daemon that they start themselves, and programs for its image.
-DEB_TESTS  := docker.io busybox-static
+# What tests with containers need, beside root: a daemon that they start themselves.
+DEB_TESTS  := docker.io
 
 .DEFAULT_GOAL := help
 .PHONY: help run build install test lint fmt bench doc needs needs-test
@@ -36,7 +36,7 @@ needs: # Debian packages that the build needs: installed by root, told to everyb
 
 needs-test: needs # Debian packages of tests with containers: installed by root, and done without by everybody else
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 && \
-		! { command -v dockerd && command -v docker-init && command -v busybox; } >/dev/null 2>&1; then \
+		! { command -v dockerd && command -v docker-init; } >/dev/null 2>&1; then \
 		echo "installing $(DEB_TESTS)"; \
 		{ apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $(DEB_TESTS); } || true; \
 	fi
@@ -57,10 +57,10 @@ run: build ## Build and start on an embedded store with a sample agent
 	@exec "$(BINARY)" serve --sample $(ARGS)
 
 test: needs-test ## Run every test: unit, simulation, end to end with the real binary
-	@if [ "$$(id -u)" = 0 ] && { command -v dockerd && command -v docker-init && command -v busybox; } >/dev/null 2>&1; then \
+	@if [ "$$(id -u)" = 0 ] && { command -v dockerd && command -v docker-init; } >/dev/null 2>&1; then \
 		filter="all()"; \
 	else \
-		echo "*** Tests with containers are SKIPPED: they take root and the packages $(DEB_TESTS) ***"; \
+		echo "*** Tests with containers are SKIPPED: they take root and the package $(DEB_TESTS) ***"; \
 		filter="not test(docker::)"; \
 	fi; \
 	if command -v cargo-nextest >/dev/null 2>&1; then \

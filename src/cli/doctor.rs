@@ -15,7 +15,6 @@ use crate::host::settings::Settings;
 use crate::sandbox::cgroups::Cgroups;
 use crate::sandbox::choice::{Kind, Means, Preference, Selection, probe};
 use crate::sandbox::helper;
-use crate::sandbox::job::Limits;
 use crate::sandbox::run::Runner;
 use crate::store;
 
@@ -191,7 +190,7 @@ impl Sandbox {
             Fault::new(exit::FAILED, "runtime", format!("this program cannot be found: {error}"))
         })?;
         let root = settings.home.join("sandboxes");
-        let means = Means { runner: Runner::new(program), limits: Limits::default(), root };
+        let means = Means { docker: settings.docker.clone(), ..Means::new(Runner::new(program), root) };
         let chosen = Selection::make(settings.sandbox, &means).await;
         let mut backends = Vec::new();
         for kind in Kind::ALL {

@@ -6,11 +6,16 @@
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
+use nix::sys::socket::MsgFlags;
 use nylorun_actors::model::json::Json;
+use tokio::io::Interest;
+use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
+use super::rights;
 use crate::gates::egress::allow::Allow;
 use crate::gates::egress::{Egress, Grant, Own};
 
@@ -54,6 +59,23 @@ pub fn variables(allow: &Allow) -> Vec<(&'static str, String)> {
 /// The system's.
 pub fn bind() -> io::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, PORT))
+}
+
+/// Makes the socket, and hands it to the Runtime. In a cage: whatever runs there later does not have it.
+///
+/// # Errors
+/// The system's.
+pub fn hand_over(door: OwnedFd) -> io::Result<()> {
+    rights::send(door, &[bind()?.into()], MsgFlags::empty())
+}
+
+/// The socket that a cage hands over. `None`: its cage does not stand.
+///
+/// # Errors
+/// The system's.
+pub async fn handed_over(door: &UnixStream) -> io::Result<Option<TcpListener>> {
+    let descriptors = door.async_io(Interest::READABLE, || rights::receive(door.as_fd())).await?;
+    Ok(descriptors.into_iter().flatten().next().map(TcpListener::from))
 }
 
 /// A proxy at work for one sandbox. It ends with this, and all tunnels with it.

@@ -24,7 +24,6 @@ use crate::cli::fault::{Fault, exit};
 use crate::cli::out::Out;
 use crate::sandbox::choice::{self, Choice, Kind, Means, Preference};
 use crate::sandbox::helper;
-use crate::sandbox::job::Limits;
 use crate::sandbox::manager::{Manager, Parts};
 use crate::sandbox::run::Runner;
 
@@ -59,7 +58,7 @@ pub async fn run(bench: &BenchSandbox, out: &Out) -> Result<(), Fault> {
     let runner = Runner::new(helper::program().map_err(|error| told(&error))?);
     let (mut reports, mut skipped) = (Vec::new(), Vec::new());
     for kind in kinds {
-        let means = Means { runner: runner.clone(), limits: Limits::default(), root: root.join(kind.name()) };
+        let means = Means::new(runner.clone(), root.join(kind.name()));
         if let Err(why) = choice::probe(kind, &means).await {
             if named.is_some_and(|named| named == Preference::Only(kind)) {
                 return Err(told(&format!("{}: {why}", kind.name())));
