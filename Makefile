@@ -10,7 +10,9 @@ BINARY     := $(TARGET_DIR)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/nylo
 CARGO_HOME ?= $(HOME)/.cargo
 DEB_NEEDS  := build-essential pkg-config libssl-dev
 # What tests with containers need, beside root: a daemon that they start themselves.
-DEB_TESTS  := docker.io
+DEB_DOCKER := docker.io
+# What the Python example needs.
+DEB_PYTHON := python3 python3-cryptography
 
 .DEFAULT_GOAL := help
 .PHONY: help run build install test lint fmt bench doc needs needs-test
@@ -34,12 +36,14 @@ needs: # Debian packages that the build needs: installed by root, told to everyb
 		exit 1; \
 	fi
 
-needs-test: needs # Debian packages of tests with containers: installed by root, and done without by everybody else
-	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 && \
-		! { command -v dockerd && command -v docker-init; } >/dev/null 2>&1; then \
-		echo "installing $(DEB_TESTS)"; \
-		{ apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $(DEB_TESTS); } || true; \
-	fi
+needs-test: needs # Debian packages of some tests: installed by root, and done without by everybody else
+	@[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 || exit 0; \
+	missing=""; \
+	{ command -v dockerd && command -v docker-init; } >/dev/null 2>&1 || missing="$(DEB_DOCKER)"; \
+	/usr/bin/python3 -c 'import cryptography' 2>/dev/null || missing="$$missing $(DEB_PYTHON)"; \
+	[ -z "$$missing" ] && exit 0; \
+	echo "installing $$missing"; \
+	{ apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing; } || true
 
 build: needs ## Build the binary (PROFILE=dev builds faster)
 	$(CARGO) build --workspace --bins --profile $(PROFILE)
@@ -60,7 +64,7 @@ test: needs-test ## Run every test: unit, simulation, end to end with the real b
 	@if [ "$$(id -u)" = 0 ] && { command -v dockerd && command -v docker-init; } >/dev/null 2>&1; then \
 		filter="all()"; \
 	else \
-		echo "*** Tests with containers are SKIPPED: they take root and the package $(DEB_TESTS) ***"; \
+		echo "*** Tests with containers are SKIPPED: they take root and the package $(DEB_DOCKER) ***"; \
 		filter="not test(docker::)"; \
 	fi; \
 	if command -v cargo-nextest >/dev/null 2>&1; then \

@@ -4,6 +4,10 @@
 mod common;
 #[path = "common/endpoint.rs"]
 mod endpoint;
+#[path = "cli_actions/hooks.rs"]
+mod hooks;
+#[path = "cli_actions/python.rs"]
+mod python;
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -189,14 +189,27 @@ impl Sandbox {
         let program = helper::program().map_err(|error| {
             Fault::new(exit::FAILED, "runtime", format!("this program cannot be found: {error}"))
         })?;
-        let root = settings.home.join("sandboxes");
-        let means = Means { docker: settings.docker.clone(), ..Means::new(Runner::new(program), root) };
+        // Not the Runtime's own: it may be running, and what it holds is not looked at.
+        let root = std::env::temp_dir().join(format!("nylorun-doctor-{}", std::process::id()));
+        let means =
+            Means { docker: settings.docker.clone(), ..Means::new(Runner::new(program), root.clone()) };
         let chosen = Selection::make(settings.sandbox, &means).await;
+        if let Some(backend) = &chosen.backend {
+            backend.close().await;
+        }
         let mut backends = Vec::new();
         for kind in Kind::ALL {
-            let found = probe(kind, &means).await.map(|(_, works)| works);
+            let found = match probe(kind, &means).await {
+                Ok((backend, works)) => {
+                    backend.close().await;
+                    Ok(works)
+                }
+                Err(why) => Err(why),
+            };
             backends.push(Backend { kind, found });
         }
+        // Empty, if a trial has made it.
+        let _ = std::fs::remove_dir(&root);
         let instance = format!("doctor-{}", std::process::id());
         let cgroups = Cgroups::find(&instance).map(|groups| {
             groups.forget();

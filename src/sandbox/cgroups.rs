@@ -135,7 +135,7 @@ impl Cgroups {
         Group { dirs }
     }
 
-    /// Removes the instance's own folders, where nothing is in them: it was only a try.
+    /// Removes the instance's own folders, once nothing runs any more.
     pub fn forget(&self) {
         for (_, base) in &self.bases {
             // One that is in use stays.
@@ -181,7 +181,7 @@ impl Group {
     pub fn make(&self) -> std::io::Result<Vec<File>> {
         let mut doors = Vec::new();
         for dir in &self.dirs {
-            fs::create_dir(&dir.path)?;
+            fs::create_dir_all(&dir.path)?;
             for (name, value, must) in &dir.values {
                 match put(&dir.path.join(name), value) {
                     Err(error) if *must => return Err(error),

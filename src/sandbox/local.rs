@@ -221,6 +221,16 @@ impl Backend for Local {
         self.usages.forget(key);
         async { Ok(()) }.boxed()
     }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        async move {
+            if let Some(groups) = self.groups().cloned() {
+                // What is left is removed by the next process.
+                let _ = tokio::task::spawn_blocking(move || groups.forget()).await;
+            }
+        }
+        .boxed()
+    }
 }
 
 /// A folder for a probe that goes with it.

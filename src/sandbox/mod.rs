@@ -11,9 +11,9 @@
 //! | [`helper`], [`stem`], [`keeper`], [`caged`] | what a helper is: this program again, with `__sandbox` |
 //! | [`job`], [`control`], [`rights`] | what it is given, what it says, and descriptors that go with either |
 //! | [`namespaces`], [`landlock`], [`seccomp`] | the cages that it builds around itself |
+//! | [`cgroups`], [`family`], [`usage`] | what all processes of a command may take together, and what a workspace has on disk |
 //! | [`docker`] | the one whose commands run in containers |
 //! | [`way_out`] | the socket in a sandbox through which it reaches the hosts of its list |
-//! | [`cgroups`], [`family`], [`usage`] | what all processes of a command may take together, and what a workspace has on disk |
 //! | [`host`] | the workspaces of a harness in a process of its own |
 //! | [`input`] | what the tools are asked, read in one place |
 //! | [`files`], [`search`] | the tools but for `bash`; they run in the cage, too |

@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn what_arrives_is_the_same_file_and_the_end_is_told() {
         let (one, other) = UnixStream::pair().unwrap();
-        let (mut reads, writes) = std::io::pipe().unwrap();
+        let (mut reads, writes) = io::pipe().unwrap();
         send(&one, &[writes.into()], MsgFlags::empty()).unwrap();
         let arrived = receive(&other).unwrap().unwrap();
         for descriptor in arrived {

@@ -2,8 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use nylorun::sandbox::backend::HOST_UID;
+use nylorun::sandbox::cgroups::Group;
 use nylorun::sandbox::choice::Kind;
-use nylorun::sandbox::job::Limits;
+use nylorun::sandbox::control::Over;
+use nylorun::sandbox::folders;
+use nylorun::sandbox::job::{ByKernel, Cage, Job, Limits, Work};
+use nylorun::sandbox::run::{End, Runner};
 use nylorun_actors::model::workspace::{Removal, Tool, ToolOutcome};
 use nylorun_actors::ports::workspaces::WorkspaceManager as _;
 use serde_json::json;
@@ -171,6 +176,57 @@ async fn two_hundred_workspaces_leave_nothing(kind: Kind) {
     assert_eq!(left.filter(|entry| entry.path().is_dir()).count(), 0);
     assert_eq!(Host::now(), before);
     assert!(groups(std::process::id()).is_empty());
+    spaces.manager.close(None).await;
+}
+
+async fn where_the_kernel_does_not_limit_a_watcher_does(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    folders::make(&dir.path().join("space")).unwrap();
+    let runner = Runner::new(env!("CARGO_BIN_EXE_nylorun").into());
+    let run = async |command: &str, limits: Limits, seconds: u64| {
+        let job = Job {
+            cage: if kind == Kind::Namespaces { Cage::Namespaces } else { Cage::Landlock },
+            folder: dir.path().join("space"),
+            host_uid: HOST_UID,
+            limits,
+            group: Group::default(),
+            kernel: ByKernel::default(),
+            hosts: nylorun::gates::egress::allow::Allow::default(),
+            work: Work::Command(command.to_owned()),
+        };
+        let (_never, sign) = tokio::sync::watch::channel(false);
+        runner
+            .command(
+                &job,
+                Duration::from_secs(seconds),
+                sign,
+                None,
+                &nylorun::gates::egress::Egress::default(),
+            )
+            .await
+            .unwrap()
+    };
+    let mark = format!("watched-{}", std::process::id());
+    let limits = Limits { memory_bytes: 128 << 20, processes: 30, ..Limits::default() };
+    let hog = format!("perl -e '$x = \"a\" x (40 << 20); sleep 20 # {mark}'");
+    let ran = run(&format!("for n in 1 2 3 4 5 6; do {hog} & done; wait"), limits, 60).await;
+    assert_eq!(ran.end, End::Over(Over::Memory(128 << 20)), "{}", ran.stderr.text().0);
+    gone(&mark);
+    let began = Instant::now();
+    let bomb = format!("b() {{ b | b & }}; b 2>/dev/null; sleep 60 # {mark}");
+    let bomb = run(&bomb, limits, 2);
+    let (mut most, mut bomb) = (0, std::pin::pin!(bomb));
+    let ran = loop {
+        tokio::select! {
+            ran = &mut bomb => break ran,
+            () = tokio::time::sleep(Duration::from_millis(20)) => most = most.max(alive(&mark)),
+        }
+    };
+    assert!(matches!(ran.end, End::TimedOut | End::Over(Over::Processes(30))), "{:?}", ran.end);
+    assert!(most <= 45 && began.elapsed() < Duration::from_secs(20), "{most} at once");
+    gone(&mark);
+    assert_eq!(run("exit 3", limits, 10).await.end, End::Exit(3));
 }
 
 /// The real program, killed while it runs commands.
@@ -227,5 +283,6 @@ for_each_backend! {
     a_flood_of_a_gigabyte_takes_no_memory
     no_daemon_or_zombie_is_left_behind
     two_hundred_workspaces_leave_nothing
+    where_the_kernel_does_not_limit_a_watcher_does
     kill_9_of_the_process_leaves_nothing_behind
 }

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::HarnessActor;
+use super::holds::Holds;
 use super::memory_link::MemoryLink;
 use super::resolved::Resolved;
 use crate::messages::harness::{GrantRun, RunEnded};
@@ -31,6 +32,8 @@ pub(super) struct MemoryRun {
     resolved: Rc<Resolved>,
     task: JoinHandle<()>,
     renewing: bool,
+    /// What it waits for.
+    pub(super) holds: Holds,
 }
 
 impl Drop for MemoryRun {
@@ -109,7 +112,7 @@ impl MemoryRun {
             }
             guard.ended = true;
         });
-        Self { session, session_id, abort, resolved, task, renewing: false }
+        Self { session, session_id, abort, resolved, task, renewing: false, holds: Holds::default() }
     }
 
     /// The abort it was told, if any.
@@ -123,7 +126,8 @@ impl MemoryRun {
     }
 
     /// Hands it an outcome that it may wait for.
-    pub(super) fn resolve(&self, effect: EffectId, outcome: Outcome) {
+    pub(super) fn resolve(&mut self, effect: EffectId, outcome: Outcome) {
+        self.holds.end(&effect);
         self.resolved.put(effect, outcome);
     }
 

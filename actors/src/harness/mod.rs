@@ -5,6 +5,7 @@
 //! | `mod.rs` | the actor: its runs, what core tells it |
 //! | [`memory`] | the in-process channel: runs as tasks, values by reference |
 //! | [`wire`], [`ordered`] | the channel of another process: frames; values and what must not overtake them |
+//! | [`holds`] | the Actions that runs keep their lease and wait for |
 //! | [`asked`], [`claim`] | what core asks of such a channel's peer, and what that peer claims |
 //! | [`frame`], [`methods`] | the closed shapes of frames, params and results; both ends use them |
 //! | [`resolved`] | outcomes that arrive for a held run; both ends use it |
@@ -12,6 +13,7 @@
 mod asked;
 mod claim;
 pub mod frame;
+mod holds;
 mod memory;
 mod memory_link;
 pub mod methods;
@@ -31,8 +33,8 @@ use self::wire::{FrameSink, Wire, WireRun};
 use crate::limits::HARNESS_MAILBOX;
 use crate::messages::Observe;
 use crate::messages::harness::{
-    CancelRun, Closed, DropRun, EffectResolved, GrantRefused, GrantRun, Heard, Incoming, Introduce, RunEnded,
-    Unplaced,
+    CancelRun, Closed, DropRun, EffectResolved, GrantRefused, GrantRun, Heard, Hold, Incoming, Introduce,
+    RunEnded, Unplaced,
 };
 use crate::messages::session::{Loss, RunLost};
 use crate::model::Json;
@@ -236,13 +238,28 @@ impl Handler<DropRun> for HarnessActor {
     }
 }
 
+impl Handler<Hold> for HarnessActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: Hold, _ctx: &mut Self::Context) {
+        let holds = match &mut self.channel {
+            Channel::Memory { runs, .. } => runs.get_mut(&msg.run).map(|run| &mut run.holds),
+            Channel::Wire { runs, .. } => runs.get_mut(&msg.run).map(|run| &mut run.holds),
+        };
+        // A run that has ended since holds nothing.
+        if let Some(holds) = holds {
+            holds.begin(msg.effect);
+        }
+    }
+}
+
 impl Handler<EffectResolved> for HarnessActor {
     type Result = ();
 
     fn handle(&mut self, msg: EffectResolved, ctx: &mut Self::Context) {
         match &mut self.channel {
             Channel::Memory { runs, .. } => {
-                if let Some(run) = runs.get(&msg.run) {
+                if let Some(run) = runs.get_mut(&msg.run) {
                     run.resolve(msg.effect, msg.outcome);
                 }
             }
@@ -311,7 +328,8 @@ impl Handler<Observe> for HarnessActor {
                     .iter()
                     .map(|(id, run)| {
                         let abort = run.aborted().map(crate::model::turn::AbortKind::as_str);
-                        json!({ "runId": id.as_str(), "sessionId": run.session_id, "abort": abort })
+                        let holds = run.holds.observe();
+                        json!({ "runId": id.as_str(), "sessionId": run.session_id, "abort": abort, "holds": holds })
                     })
                     .collect();
                 let state = json!({ "channel": "memory", "arbiter": arbiter });
@@ -320,7 +338,10 @@ impl Handler<Observe> for HarnessActor {
             Channel::Wire { wire, runs } => {
                 let runs = runs
                     .iter()
-                    .map(|(id, run)| json!({ "runId": id.as_str(), "sessionId": run.session_id.as_str() }))
+                    .map(|(id, run)| {
+                        let holds = run.holds.observe();
+                        json!({ "runId": id.as_str(), "sessionId": run.session_id.as_str(), "holds": holds })
+                    })
                     .collect();
                 (format!("connection-{}", self.generation()), wire.observe(), runs)
             }

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::HarnessActor;
 use super::asked::AskedAll;
 use super::frame::{BadFrame, Frame};
+use super::holds::Holds;
 use super::methods::{self, OfRun, ReleaseReason, Renewed, Welcome, WelcomeSandbox};
 use super::ordered::{Recording, Stash};
 use crate::limits::{HARNESS_FRAME_BYTES, HARNESS_REQUESTS};
@@ -71,6 +72,8 @@ pub(super) struct WireRun {
     /// The session whose workspace it uses.
     pub(super) sandbox_owner: Option<SessionId>,
     pub(super) cursor: i64,
+    /// What it waits for.
+    pub(super) holds: Holds,
     /// What comes behind these values waits for them.
     pub(super) recording: Recording,
     /// The output that was taken, and the further requests that repeat it and wait for the same answer.
@@ -386,6 +389,7 @@ impl HarnessActor {
             session_id: grant.session_id.clone(),
             sandbox_owner,
             cursor,
+            holds: Holds::default(),
             recording: Recording::default(),
             output: None,
         };
@@ -456,7 +460,8 @@ impl HarnessActor {
         msg: crate::messages::harness::EffectResolved,
         ctx: &mut Context<Self>,
     ) {
-        if self.wire_run(&msg.run).is_some() {
+        if let Some(held) = self.wire_run_mut(&msg.run) {
+            held.holds.end(&msg.effect);
             let resolved =
                 methods::ResolvedEffect { run_id: msg.run, effect_id: msg.effect, outcome: msg.outcome };
             self.push(Frame::message("effect.resolved", &resolved), ctx);

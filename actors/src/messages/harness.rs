@@ -91,6 +91,18 @@ pub struct DropRun {
     pub run: RunId,
 }
 
+/// An effect of a run is pending: somebody else does it, and the run keeps its lease and waits. The hold ends with
+/// [`EffectResolved`], or with the run: by its own time (`action-hold-ms`), a cancel, or an uncertain end. Over a wire the
+/// answer to the intent says it; this is what the harness's actor knows of it.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Hold {
+    /// Which run.
+    pub run: RunId,
+    /// The effect that it waits for.
+    pub effect: EffectId,
+}
+
 /// `effect.resolved`: an Action that a held run waits for has an outcome.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::{Advance, Held, SessionActor};
 use crate::artifacts::save::{self, SaveCall};
+use crate::messages::harness::Hold;
 use crate::messages::session::{
     Claimed, Intend, McpDiscovered, ReadTranscript, ReleaseRun, RenewLease, Report, ReportAndIntend,
 };
@@ -80,6 +81,10 @@ impl SessionActor {
             && let Ok(held) = self.held(run)
         {
             let agent = held.agent.clone();
+            if let Some(harness) = &held.harness {
+                // One for each Action: rare control, as the outcome that ends it.
+                harness.do_send(Hold { run: run.clone(), effect: id.clone() });
+            }
             self.tree.nudge_endpoint(&agent);
         }
         if !matches!(result, Ok(IntentAnswer::Execute { .. } | IntentAnswer::Pending))

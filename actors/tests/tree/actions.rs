@@ -34,7 +34,7 @@ pub async fn register(world: &World) {
 }
 
 /// A world whose turn is a model call, `charge`, a model call.
-async fn charging(endpoints: FakeEndpoints) -> (World, Arc<FakeEngine>) {
+pub async fn charging(endpoints: FakeEndpoints) -> (World, Arc<FakeEngine>) {
     let engine = FakeEngine::of(vec![Step::Model(5), Step::Charge, Step::Model(5)]);
     let world = World::with_endpoints(engine.clone(), endpoints).await;
     (world, engine)
@@ -97,36 +97,6 @@ fn an_action_is_delivered_and_the_run_that_waits_for_it_goes_on() {
         assert_eq!(sent["implementationVersion"], "1");
         let view = world.view(&id).await;
         assert_eq!((view.actions.len(), view.uncertain_effects.len()), (0, 0));
-    });
-}
-
-/// The turn of a world whose endpoint answers after so long: its record without what differs, and how many runs it took.
-async fn held_for(ms: u64) -> (Vec<(String, Json)>, usize) {
-    let (world, engine) = charging(FakeEndpoints::new(move |_| (ms, ok(&json!(7))))).await;
-    let slow = Registration { timeout_ms: 840_000, ..registration("http://endpoint/") };
-    world.tenant.register_endpoints(vec![slow]).await.unwrap();
-    let id = world.open("s").await;
-    world.say(&id, "k").await.unwrap();
-    world.until(&id, &[S::Completed]).await;
-    let record = world.record(&id).await;
-    let turn = record[0]["turnId"].as_str().unwrap().to_owned();
-    let history = record
-        .iter()
-        .map(|e| {
-            let payload = e["payload"].to_string().replace(&turn, "TURN");
-            (e["type"].as_str().unwrap().to_owned(), payload.parse().unwrap())
-        })
-        .collect();
-    (history, engine.runs().len())
-}
-
-#[test]
-fn a_hold_of_4_min_59_s_resumes_the_same_run_and_5_min_1_s_resumes_by_replay_with_the_same_history() {
-    sim(|| async {
-        let (short, runs_of_short) = held_for(299_000).await;
-        let (long, runs_of_long) = held_for(301_000).await;
-        assert_eq!((runs_of_short, runs_of_long), (1, 2));
-        assert_eq!(short, long);
     });
 }
 

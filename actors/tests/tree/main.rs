@@ -6,6 +6,7 @@ mod actions;
 mod artifacts;
 mod bare;
 mod fencing;
+mod holds;
 mod observers;
 mod ordered;
 mod panics;

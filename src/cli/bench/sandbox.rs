@@ -177,6 +177,7 @@ impl<'a> Bench<'a> {
         let idle = if self.ask.idle > 0 { Some(self.idle().await?) } else { None };
         let grep = if self.ask.files > 0 { Some(self.grep().await?) } else { None };
         self.manager.remove(Removal::everything()).await.map_err(|error| told(&error))?;
+        self.manager.close(None).await;
         Ok(json!({
             "backend": self.kind.name(), "reason": reason, "runs": self.ask.runs,
             "cold": figures(cold), "command": figures(command), "tool": figures(tool),

@@ -69,6 +69,59 @@ async fn a_failed_handshake_is_not_sent() {
     }
 }
 
+/// A certificate for 127.0.0.1 that nobody has signed but itself.
+fn self_signed() -> (openssl::x509::X509, openssl::pkey::PKey<openssl::pkey::Private>) {
+    use openssl::{asn1, bn, hash, pkey, rsa, x509};
+    let key = pkey::PKey::from_rsa(rsa::Rsa::generate(2048).unwrap()).unwrap();
+    let mut name = x509::X509NameBuilder::new().unwrap();
+    name.append_entry_by_text("CN", "127.0.0.1").unwrap();
+    let name = name.build();
+    let mut cert = x509::X509::builder().unwrap();
+    cert.set_version(2).unwrap();
+    cert.set_serial_number(&bn::BigNum::from_u32(1).unwrap().to_asn1_integer().unwrap()).unwrap();
+    cert.set_subject_name(&name).unwrap();
+    cert.set_issuer_name(&name).unwrap();
+    cert.set_pubkey(&key).unwrap();
+    cert.set_not_before(&asn1::Asn1Time::days_from_now(0).unwrap()).unwrap();
+    cert.set_not_after(&asn1::Asn1Time::days_from_now(2).unwrap()).unwrap();
+    let mut names = x509::extension::SubjectAlternativeName::new();
+    let names = names.ip("127.0.0.1").build(&cert.x509v3_context(None, None)).unwrap();
+    cert.append_extension(names).unwrap();
+    cert.sign(&key, hash::MessageDigest::sha256()).unwrap();
+    (cert.build(), key)
+}
+
+#[tokio::test]
+async fn a_certificate_that_nobody_trusts_is_not_sent_and_says_so() {
+    let (cert, key) = self_signed();
+    let mut acceptor =
+        openssl::ssl::SslAcceptor::mozilla_intermediate_v5(openssl::ssl::SslMethod::tls_server()).unwrap();
+    acceptor.set_private_key(&key).unwrap();
+    acceptor.set_certificate(&cert).unwrap();
+    let acceptor = acceptor.build();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // What of a request gets through the handshake.
+    let served = std::thread::spawn(move || {
+        use std::io::Read as _;
+        let socket = listener.accept().unwrap().0;
+        match acceptor.accept(socket) {
+            Ok(mut stream) => {
+                let mut bytes = Vec::new();
+                // A refusal of the certificate may come as an alert after our end of the handshake.
+                let _ = stream.read_to_end(&mut bytes);
+                bytes
+            }
+            Err(_) => Vec::new(),
+        }
+    });
+    let answered = open().post(delivery(&format!("https://{address}/"))).await;
+    assert_eq!(told(&answered), "NotSent TLS", "{answered:?}");
+    let Answered::NotSent { message, .. } = answered else { panic!("it was sent") };
+    assert!(message.contains("certificate"), "{message}");
+    assert_eq!(served.join().unwrap(), Vec::<u8>::new(), "no byte of the request left");
+}
+
 #[tokio::test]
 async fn a_handshake_that_hangs_is_not_sent_when_the_time_is_up() {
     let peer = Peer::new(|side| side.until_closed());
