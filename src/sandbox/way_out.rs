@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use nix::sys::socket::MsgFlags;
 use nylorun_actors::model::json::Json;
+use nylorun_actors::model::sandbox::network::DEV_HOSTS;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
@@ -22,23 +23,25 @@ use crate::gates::egress::{Egress, Grant, Own};
 /// Where the proxy listens inside.
 pub const PORT: u16 = 3128;
 
-/// The hosts that a spec lets its commands reach.
+/// The hosts that a spec lets its commands reach. A spec without a preset has none but those it names: what a session is
+/// given says `none`, and what is older had no network either.
 ///
 /// # Errors
 /// In words: what it asks for cannot be had.
 pub fn allow(spec: &Json) -> Result<Allow, String> {
     let network = &spec["network"];
-    match network["preset"].as_str() {
-        None | Some("none") => {}
+    let preset: &[&str] = match network["preset"].as_str() {
+        None | Some("none") => &[],
+        Some("dev") => &DEV_HOSTS,
         Some("open") => {
             return Err(
                 "The sandbox asks for the network preset `open`, which has no list of hosts.".to_owned()
             );
         }
         Some(other) => return Err(format!("The sandbox asks for the network preset `{other}`.")),
-    }
-    let hosts = network["allow"].as_array();
-    Ok(Allow::of(hosts.into_iter().flatten().filter_map(Json::as_str)))
+    };
+    let hosts = network["allow"].as_array().into_iter().flatten().filter_map(Json::as_str);
+    Ok(Allow::of(preset.iter().copied().chain(hosts)))
 }
 
 /// What tells programs of the proxy, in both spellings that they look for; nothing where there is none.
@@ -110,6 +113,8 @@ mod tests {
         let both = of(json!({"preset": "none", "allow": ["A.test", "*.b.test"]})).unwrap();
         assert!(both.has("a.test") && both.has("x.b.test") && !both.has("b.test"));
         assert!(allow(&json!({})).unwrap().is_empty() && of(json!({"allow": []})).unwrap().is_empty());
+        let dev = of(json!({"preset": "dev", "allow": ["a.test"]})).unwrap();
+        assert!(DEV_HOSTS.iter().all(|host| dev.has(host)) && dev.has("a.test") && !dev.has("b.test"));
         assert!(of(json!({"preset": "open"})).unwrap_err().contains("`open`"));
     }
 

@@ -16,6 +16,7 @@ mod queue;
 mod reader;
 mod reads;
 mod rows;
+mod sandboxes;
 mod schema;
 mod tenant;
 mod workspaces;
