@@ -338,3 +338,50 @@ async fn what_a_killed_process_leaves_is_removed_at_the_next_start_and_nothing_o
     assert!(!others.is_empty(), "another's is left alone");
     docker.docker(&["rm", "--force", &others]);
 }
+
+/// Prints figures, asserts nothing: `cargo nextest run --workspace --test sandbox --run-ignored only --no-capture -E 'test(docker::figures)'`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "it measures"]
+async fn figures() {
+    if Dockerd::get().is_none() {
+        return;
+    }
+    let internet = internet().await;
+    let mut spaces = Spaces::of(Kind::Docker, |means| means.egress = internet.egress.clone());
+    let quantiles = |what: &str, mut took: Vec<Duration>| {
+        took.sort_unstable();
+        println!(
+            "{what}: p50 {:?}, p99 {:?} of {}",
+            took[took.len() / 2],
+            took[took.len() * 99 / 100],
+            took.len()
+        );
+    };
+    spaces.says("live", "true").await;
+    let (mut cold, mut live, mut tool, mut out) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for n in 0..40 {
+        let began = Instant::now();
+        spaces.says(&format!("cold-{n}"), "true").await;
+        cold.push(began.elapsed());
+        spaces.manager.remove(Removal::keys(vec![key(&format!("cold-{n}"))])).await.unwrap();
+    }
+    for _ in 0..200 {
+        let began = Instant::now();
+        spaces.says("live", "true").await;
+        live.push(began.elapsed());
+        let began = Instant::now();
+        spaces.output("live", Tool::Write, json!({"path": "x", "content": "x"})).await;
+        tool.push(began.elapsed());
+    }
+    spaces.spec = json!({"network": {"allow": ["good.test"]}});
+    for n in 0..20 {
+        let began = Instant::now();
+        spaces.says(&format!("out-{n}"), "true").await;
+        out.push(began.elapsed());
+        spaces.manager.remove(Removal::keys(vec![key(&format!("out-{n}"))])).await.unwrap();
+    }
+    quantiles("a container and its first command", cold);
+    quantiles("the same with a way out", out);
+    quantiles("a command in a container that is there", live);
+    quantiles("a tool beside it", tool);
+}
