@@ -13,6 +13,9 @@ use nylorun::sandbox::docker::DockerMeans;
 /// The image that the daemon is given: a small Debian, from the files of this machine.
 pub const IMAGE: &str = "nylorun-test:1";
 
+/// What the folder of a daemon is called, with a number after it.
+pub const FOLDER: &str = "nylorun-dockerd";
+
 /// Removes a folder with what is mounted in it.
 const CLEAR: &str = r#"
 mount | awk -v dir="$1/" 'index($3, dir) == 1 { print $3 }' | sort -r | while read -r mount; do umount -l "$mount"; done
@@ -97,7 +100,7 @@ impl Dockerd {
             .to_string_lossy()
             .bytes()
             .fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-        let dir = std::env::temp_dir().join(format!("nylorun-dockerd-{mark:08x}"));
+        let dir = std::env::temp_dir().join(format!("{FOLDER}-{mark:08x}"));
         let daemon = Self { dir, _user: user };
         if !daemon.answers() {
             daemon.start(&locks.join("dockerd.users"));
