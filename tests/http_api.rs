@@ -29,6 +29,12 @@ mod pipeline;
 mod resources;
 #[path = "http_api/sandbox.rs"]
 mod sandbox;
+#[path = "http_api/sandbox_settings.rs"]
+mod sandbox_settings;
+#[path = "http_api/sandboxes.rs"]
+mod sandboxes;
+#[path = "http_api/session_sandbox.rs"]
+mod session_sandbox;
 #[path = "http_api/signing_keys.rs"]
 mod signing_keys;
 #[path = "http_api/support.rs"]

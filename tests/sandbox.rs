@@ -14,7 +14,13 @@ mod dockerd;
 mod egress;
 #[path = "sandbox/escapes.rs"]
 mod escapes;
+#[path = "sandbox/figures.rs"]
+mod figures;
 #[path = "sandbox/manager.rs"]
 mod manager;
+#[path = "sandbox/share.rs"]
+mod share;
 #[path = "sandbox/support.rs"]
 mod support;
+#[path = "sandbox/tools.rs"]
+mod tools;

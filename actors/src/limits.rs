@@ -168,6 +168,9 @@ limits! {
     /// Failures after which a wake is parked for an operator.
     WAKE_PARK_AFTER: u32 = 10, "failed hand-overs of one wake", "10",
         "sweeper", "the wake is parked, logged once and shown in status", "fixed";
+    /// Milliseconds that a removal of a deleted sandbox's files is waited for.
+    SANDBOX_REMOVAL_MS: u64 = 5_000, "wait for the removal of a deleted sandbox's files", "5 s",
+        "workspaces", "the delete is answered, the removal goes on, and the id is 409 `sandbox_busy` until it is done", "fixed";
     /// Problems that the reading of one manifest lists.
     MANIFEST_ISSUES: usize = 256, "problems listed for one manifest", "256",
         "model/manifest", "the last one counts the rest", "fixed";

@@ -144,9 +144,12 @@ impl Caller {
         match self {
             Self::Anonymous | Self::Delivery(_) => Err(Rejection::opaque()),
             Self::Application { .. } => Ok(Reach::All),
-            Self::Subject { subject, .. } => {
-                Ok(Reach::Person { subject: subject.to_string(), agents: None, token: false })
-            }
+            Self::Subject { subject, .. } => Ok(Reach::Person {
+                subject: subject.to_string(),
+                agents: None,
+                token: false,
+                sandboxes: None,
+            }),
         }
     }
 

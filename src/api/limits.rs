@@ -10,6 +10,8 @@ pub const BODY_BYTES: usize = 1024 * 1024;
 pub const BODY_IDLE: Duration = Duration::from_secs(30);
 /// Rows of one page of a list.
 pub const PAGE_ROWS: i64 = 200;
+/// Events of a sandbox in one answer.
+pub const SANDBOX_EVENTS: usize = 10_000;
 /// One readiness probe.
 pub const READY_TIME: Duration = Duration::from_secs(2);
 /// Readiness probes at once.
@@ -50,6 +52,13 @@ pub const LIMITS: &[Limit] = &[
         value: "200",
         owner: "api/page",
         at_it: "400 `request_rejected`",
+        setting: "`limit`",
+    },
+    Limit {
+        what: "events of a sandbox in one answer",
+        value: "10,000",
+        owner: "api/sandboxes",
+        at_it: "the rest is read with `from`",
         setting: "`limit`",
     },
     Limit {

@@ -7,7 +7,8 @@
 //! body, page, path, headers, answer      reading requests, writing answers    shapes     bodies and answers, declared
 //! openapi    the documents, made of routes and shapes                          request_log
 //! client_gone whether a request's client still waits
-//! health me agents sessions sandbox commands items events tenant seed models artifacts signing_keys admin keys fixture  handlers
+//! health me agents sessions sandbox sandboxes sandbox_settings commands items events tenant seed models artifacts
+//! signing_keys admin keys fixture                                              handlers
 //! ```
 //!
 //! The host makes one [`ApiState`], one [`Listener`] for each socket it has bound, and gives each server
@@ -40,11 +41,13 @@ mod openapi;
 mod page;
 mod path;
 mod pipeline;
-mod protocol;
+pub(crate) mod protocol;
 mod rejection;
 mod request_log;
 mod routes;
 mod sandbox;
+mod sandbox_settings;
+mod sandboxes;
 mod seed;
 mod sessions;
 mod shapes;

@@ -169,5 +169,6 @@ mod tests {
         assert_eq!(query.get("c").as_deref(), Some(""));
         assert_eq!(query.get("d").as_deref(), Some("%zz+"));
         assert_eq!(query.get("e"), None);
+        assert_eq!(query.all("a"), ["1", "2"]);
     }
 }

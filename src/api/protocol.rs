@@ -21,6 +21,7 @@ pub const FEATURES: &[&str] = &[
     "tenant-fixture-model",
     "transcript-events",
     "subject-headers",
+    "sandboxes",
     "operator-keys",
     "list-pages",
     "event-previews",

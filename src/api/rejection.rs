@@ -9,7 +9,8 @@ use actix_web::web::Bytes;
 use nylorun_actors::model::json::{Json, JsonMap, encode};
 use nylorun_actors::model::shape::{Issue, issue_json};
 use nylorun_actors::ports::StoreError;
-use nylorun_actors::rules::Refusal;
+use nylorun_actors::rules::{Refusal, SandboxRefusal};
+use serde_json::json;
 
 use super::protocol;
 
@@ -240,6 +241,21 @@ impl From<Refusal> for Rejection {
             Refusal::Placement { message, details } => {
                 Self::new(StatusCode::CONFLICT, Code::PlacementRefused, message).with_details(details)
             }
+            Refusal::Sandbox { why, message, retry_after_s } => {
+                let (status, code) = match why {
+                    SandboxRefusal::Busy => (StatusCode::CONFLICT, Code::SandboxBusy),
+                    SandboxRefusal::Unavailable => (StatusCode::CONFLICT, Code::SandboxUnavailable),
+                    SandboxRefusal::NotGranted => (StatusCode::FORBIDDEN, Code::SandboxNotGranted),
+                };
+                let mut rejection = Self::new(status, code, message);
+                rejection.0.retry_after = retry_after_s;
+                rejection.0.details = retry_after_s.map(|s| json!({"retryAfterSeconds": s}));
+                rejection
+            }
+            Refusal::Limit { limit, max, message } => {
+                Self::new(StatusCode::CONFLICT, Code::LimitExceeded, message)
+                    .with_details(json!({"limit": limit, "max": max}))
+            }
             Refusal::TooLarge { message, limit } => {
                 let mut details = JsonMap::new();
                 details.insert("limitBytes".to_owned(), Json::from(limit));
@@ -319,11 +335,24 @@ mod tests {
             r#"{"status":"rejected","code":"request_rejected","message":"m","activeTurnId":"t"}"#
         );
         let placement = Refusal::Placement { message: "m".into(), details: json!({}) };
+        let limit = Refusal::Limit { limit: "sandboxes", max: 3, message: "m".into() };
+        let (status, text) = body(limit.into()).await;
+        assert_eq!(status, 409);
+        assert_eq!(
+            text,
+            r#"{"status":"rejected","code":"limit_exceeded","message":"m","details":{"limit":"sandboxes","max":3}}"#
+        );
+        let busy = Rejection::from(Refusal::sandbox_for_now(SandboxRefusal::Busy, "m"));
+        assert_eq!(busy.clone().into_response().headers().get("retry-after").expect("it"), "5");
+        assert!(body(busy).await.1.contains(r#""details":{"retryAfterSeconds":5}"#));
         for (refusal, status, code) in [
             (Refusal::not_found("session"), 404, "request_rejected"),
             (Refusal::invalid("x"), 400, "request_rejected"),
             (Refusal::Forbidden("x".into()), 403, "request_rejected"),
             (placement, 409, "placement_refused"),
+            (Refusal::sandbox(SandboxRefusal::Busy, "x"), 409, "sandbox_busy"),
+            (Refusal::sandbox(SandboxRefusal::Unavailable, "x"), 409, "sandbox_unavailable"),
+            (Refusal::sandbox(SandboxRefusal::NotGranted, "x"), 403, "sandbox_not_granted"),
             (Refusal::TooLarge { message: "x".into(), limit: 7 }, 413, "limit_exceeded"),
             (Refusal::Closing, 503, "request_rejected"),
             (Refusal::Busy("x".into()), 503, "request_rejected"),

@@ -10,7 +10,7 @@ use super::path::Path;
 use super::state::ApiState;
 use super::{
     actions, admin, agents, artifacts, commands, effects, endpoints, events, fixture, health, items, keys,
-    me, models, openapi, sandbox, seed, sessions, shapes, signing_keys, tenant,
+    me, models, openapi, sandbox, sandbox_settings, sandboxes, seed, sessions, shapes, signing_keys, tenant,
 };
 
 /// A credential, as the documents name it.
@@ -59,6 +59,8 @@ const K: &[Credential] = &[Admin];
 const SESSIONS: Gate = Gate::OneOf(&[Scope::SessionsOwn]);
 const AGENTS_READ: Gate = Gate::OneOf(&[Scope::AgentsRead, Scope::AgentsWrite]);
 const AGENTS_WRITE: Gate = Gate::OneOf(&[Scope::AgentsWrite]);
+const SANDBOXES_READ: Gate = Gate::OneOf(&[Scope::SessionsOwn, Scope::SandboxesWrite]);
+const SANDBOXES_WRITE: Gate = Gate::OneOf(&[Scope::SandboxesWrite]);
 const SETTINGS: Gate = Gate::OneOf(&[Scope::TenantSettings]);
 const CATALOGUE: Gate = Gate::OneOf(&[Scope::TenantSettings, Scope::AgentsWrite]);
 
@@ -261,6 +263,30 @@ pub(super) static ROUTES: &[Route] = &[
     row!("PUT" "/v1/tenant/artifacts", AS, SETTINGS, tenant!(artifacts::put_settings),
         "putArtifactLimits", "Replaces the limits of artifacts; what is left out is the default",
         query &[], body Some(&shapes::PUT_ARTIFACT_SETTINGS), ok Content::Json(&shapes::ARTIFACT_SETTINGS)),
+    row!("GET" "/v1/sandboxes", AST, SANDBOXES_READ, tenant!(sandboxes::list),
+        "listSandboxes", "Sandboxes that the caller reaches",
+        query &[("label", "Only those with this label, as key=value; may be repeated"), PAGE[0], PAGE[1]],
+        body None, ok Content::Json(&shapes::SANDBOXES)),
+    row!("PUT" "/v1/sandboxes/{sandboxId}", AST, SANDBOXES_WRITE, tenant!(sandboxes::put),
+        "putSandbox", "Makes a sandbox or finds the one that there is", query &[], body Some(&shapes::PUT_SANDBOX), ok Content::Json(&shapes::SANDBOX)),
+    row!("GET" "/v1/sandboxes/{sandboxId}", AST, SANDBOXES_READ, tenant!(sandboxes::get),
+        "getSandbox", "A sandbox", query &[], body None, ok Content::Json(&shapes::SANDBOX)),
+    row!("GET" "/v1/sandboxes/{sandboxId}/events", AST, SANDBOXES_READ, tenant!(sandboxes::events),
+        "listSandboxEvents", "What happened to a sandbox; a deleted one keeps its events",
+        query &[("from", "Read from this seq on"), ("limit", "At most so many, 1 to 200; 10,000 unless said")],
+        body None, ok Content::Json(&shapes::SANDBOX_EVENTS)),
+    row!("POST" "/v1/sandboxes/{sandboxId}/stop", AST, SANDBOXES_WRITE, tenant!(sandboxes::stop_or_reset),
+        "stopSandbox", "Stops a pod sandbox; its files stay", query &[], body None, ok Content::Json(&shapes::SANDBOX)),
+    row!("POST" "/v1/sandboxes/{sandboxId}/reset", AST, SANDBOXES_WRITE, tenant!(sandboxes::stop_or_reset),
+        "resetSandbox", "Gives a pod sandbox an empty volume", query &[], body None, ok Content::Json(&shapes::SANDBOX)),
+    row!("DELETE" "/v1/sandboxes/{sandboxId}", AST, SANDBOXES_WRITE, tenant!(sandboxes::delete),
+        "deleteSandbox", "Deletes a sandbox with its files", query &[], body None, ok Content::Json(&shapes::SANDBOX_DELETED)),
+    row!("GET" "/v1/tenant/sandbox", AS, SETTINGS, tenant!(sandbox_settings::get),
+        "getSandboxSettings", "Which backend serves sandboxes, and what the Tenant allows",
+        query &[], body None, ok Content::Json(&shapes::SANDBOX_SETTINGS)),
+    row!("PUT" "/v1/tenant/sandbox", AS, SETTINGS, tenant!(sandbox_settings::put),
+        "putSandboxSettings", "Replaces what the Tenant allows of sandboxes",
+        query &[], body Some(&shapes::PUT_SANDBOX_SETTINGS), ok Content::Json(&shapes::SANDBOX_SETTINGS)),
     row!("GET" "/v1/tenant", AS, SETTINGS, tenant!(tenant::status),
         "tenantStatus", "The Tenant's status", query &[], body None, ok Content::Json(&shapes::TENANT)),
     row!("PUT" "/v1/tenant/config/seed", A, Gate::Never, tenant!(seed::put),

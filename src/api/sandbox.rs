@@ -5,8 +5,9 @@ use nylorun_actors::model::ids::SessionId;
 use nylorun_actors::model::json::{Json, JsonMap};
 use nylorun_actors::model::shape::OBJECT;
 use nylorun_actors::model::workspace::Tool;
-use nylorun_actors::ports::{WorkspaceError, WorkspaceOf};
-use nylorun_actors::rules::Refusal;
+use nylorun_actors::ports::WorkspaceError;
+use nylorun_actors::rules::workspaces::SessionWorkspace;
+use nylorun_actors::rules::{Refusal, SandboxRefusal};
 use nylorun_actors::tenant::Tenant;
 
 use super::actions;
@@ -27,7 +28,7 @@ pub(super) async fn of_session(call: Call) -> Answer {
     let tool = tool(call.param(1))?;
     let client = ClientGone::of(&call.request);
     let (head, input) = call.object_or_nothing().await?;
-    run(head.tenant(), session.workspace, tool, input, client).await
+    run(head.tenant(), session, tool, input, client).await
 }
 
 /// `POST /v1/actions/{id}/sandbox/{tool}`, by the delivery of the Action: body, delivery, tool, sandbox.
@@ -35,8 +36,8 @@ pub(super) async fn of_action(call: Call) -> Answer {
     let client = ClientGone::of(&call.request);
     let (head, input) = call.object(&OBJECT).await?;
     let claim = actions::claim(&head.caller, head.param(0))?;
-    let workspace = head.tenant().action_workspace(claim).await?;
-    run(head.tenant(), workspace, tool(head.param(1))?, input, client).await
+    let session = head.tenant().action_workspace(claim).await?;
+    run(head.tenant(), session, tool(head.param(1))?, input, client).await
 }
 
 fn tool(name: &str) -> Result<Tool, Rejection> {
@@ -48,16 +49,20 @@ fn tool(name: &str) -> Result<Tool, Rejection> {
 
 async fn run(
     tenant: &Tenant,
-    workspace: Option<WorkspaceOf>,
+    session: SessionWorkspace,
     tool: Tool,
     mut input: JsonMap,
     client: ClientGone,
 ) -> Answer {
     input.shift_remove("requestId");
-    let Some(workspace) = workspace else {
+    let Some(workspace) = session.workspace else {
         let message = "The session has no sandbox";
         return Err(Rejection::new(StatusCode::NOT_FOUND, Code::RequestRejected, message));
     };
+    if session.deleted {
+        let message = "The sandbox of this session does not exist (any more)";
+        return Err(Refusal::sandbox(SandboxRefusal::Unavailable, message).into());
+    }
     let running = tenant.workspaces().call(workspace, tool, Json::Object(input));
     tokio::select! {
         outcome = running => Ok(answer::json(&outcome?)),

@@ -21,6 +21,7 @@ pub(super) async fn put(call: Call) -> Answer {
         plain.push((settings::SANDBOX_BACKEND, backend.to_owned()));
     }
     if let Some(config) = sandbox.and_then(|s| s.get("config")) {
+        settings::checked_sandbox_config(config)?;
         plain.push((settings::SANDBOX_CONFIG, encode(config)));
     }
     if body.contains_key("fixtureModel") {

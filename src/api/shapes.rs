@@ -3,14 +3,16 @@
 
 mod actions;
 mod artifacts;
+mod sandboxes;
 
-use nylorun_actors::model::manifest::{is_host_pattern, parse_duration_ms, parse_size_bytes};
+use nylorun_actors::model::sandbox::shapes::SESSION_SANDBOX;
 use nylorun_actors::model::shape::{
     ANY, BOOL, COUNT, COUNT_FROM_ONE, FILLED, IDEMPOTENCY_KEY, OBJECT, Shape, TEXT, may, must,
 };
 
 pub use self::actions::*;
 pub use self::artifacts::*;
+pub use self::sandboxes::*;
 
 const MAX: usize = usize::MAX;
 
@@ -65,24 +67,6 @@ pub static AGENTS: Shape = Shape::Object(&[
 // --- Sessions ---
 
 static SELECTION: Shape = Shape::Object(&[must("serverName", &FILLED), must("credentialId", &FILLED)]);
-static HOST_PATTERN: Shape =
-    Shape::Matching { what: "a host name or *.suffix", pattern: "", check: is_host_pattern };
-static SIZE: Shape = Shape::Matching {
-    what: "a size such as 512MiB",
-    pattern: "",
-    check: |text| parse_size_bytes(text).is_some(),
-};
-static DURATION: Shape = Shape::Matching {
-    what: "a duration such as 15m",
-    pattern: "",
-    check: |text| parse_duration_ms(text).is_some(),
-};
-static NETWORK: Shape =
-    Shape::Object(&[may("allow", &Shape::List { item: &HOST_PATTERN, min: 0, max: MAX })]);
-static RESOURCES: Shape =
-    Shape::Object(&[may("cpus", &Shape::Int { min: 1, max: 64 }), may("memory", &SIZE)]);
-static INLINE: Shape =
-    Shape::Object(&[may("image", &FILLED), may("network", &NETWORK), may("resources", &RESOURCES)]);
 
 /// `PUT /v1/sessions/{sessionId}`.
 pub static PUT_SESSION: Shape = Shape::Object(&[
@@ -92,15 +76,7 @@ pub static PUT_SESSION: Shape = Shape::Object(&[
     may("info", &OBJECT),
     may("vaultIds", &Shape::List { item: &FILLED, min: 0, max: MAX }),
     may("credentialSelections", &Shape::List { item: &SELECTION, min: 0, max: MAX }),
-    may(
-        "sandbox",
-        &Shape::Union(&[
-            &Shape::False,
-            &Shape::Object(&[must("id", &FILLED)]),
-            &Shape::Object(&[must("session", &FILLED)]),
-            &INLINE,
-        ]),
-    ),
+    may("sandbox", &SESSION_SANDBOX),
 ]);
 static STATUS: Shape = Shape::Enum(&[
     "idle",
@@ -328,37 +304,12 @@ pub static PROVIDERS: Shape = Shape::Object(&[
     may("nextCursor", &TEXT_OR_NULL),
 ]);
 
-static SANDBOX_CONFIG: Shape = Shape::Object(&[
-    may("default", &Shape::Union(&[&Shape::Enum(&["none", "virtual"]), &INLINE])),
-    may(
-        "limits",
-        &Shape::Object(&[
-            may("network", &NETWORK),
-            may("resources", &RESOURCES),
-            may("defaultResources", &RESOURCES),
-            may("idle", &DURATION),
-            may("sandboxes", &Shape::Int { min: 0, max: 100_000 }),
-            may("ttl", &DURATION),
-        ]),
-    ),
-    may(
-        "lifecycle",
-        &Shape::Object(&[may("onExpiry", &Shape::Enum(&["retain", "delete"])), may("stopGrace", &DURATION)]),
-    ),
-    may(
-        "placement",
-        &Shape::Map(&Shape::Object(&[must(
-            "hosts",
-            &Shape::List { item: &Shape::Enum(&["harness-container", "sandbox"]), min: 1, max: 2 },
-        )])),
-    ),
-]);
 /// `PUT /v1/tenant/config/seed`.
 pub static SEED: Shape = Shape::Object(&[
     must("requestId", &FILLED),
     may(
         "sandbox",
-        &Shape::Object(&[may("backend", &Shape::Enum(&["auto", "virtual"])), may("config", &SANDBOX_CONFIG)]),
+        &Shape::Object(&[may("backend", &Shape::Enum(&["auto", "virtual"])), may("config", SANDBOX_CONFIG)]),
     ),
     may("model", &SEED_MODEL),
     may("fixtureModel", &Shape::True),

@@ -97,6 +97,8 @@ pub enum Command {
         #[arg(long)]
         actors: bool,
     },
+    /// Check whether a Runtime can start and work here, and what can keep sandboxes apart
+    Doctor(Settings),
     /// Choose the model
     #[command(subcommand)]
     Model(Model),
@@ -425,6 +427,8 @@ pub enum Bench {
     Turns(BenchTurns),
     /// Durable appends, straight into a temporary SQLite store
     Appends(BenchAppends),
+    /// Commands in workspaces of the sandbox backends that work here
+    Sandbox(BenchSandbox),
 }
 
 /// What a measured turn does.
@@ -477,4 +481,30 @@ pub struct BenchAppends {
     /// Directory of the temporary store [default: the system's]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+}
+
+/// `bench sandbox`.
+#[derive(Debug, Args)]
+pub struct BenchSandbox {
+    /// Only this backend: namespaces, landlock, docker or process [default: all that work]
+    #[arg(long, value_name = "BACKEND")]
+    pub backend: Option<String>,
+    /// Measurements of each kind
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub runs: u32,
+    /// The command that is run
+    #[arg(long, value_name = "TEXT", default_value = "true")]
+    pub command: String,
+    /// Also leave so many workspaces idle, and tell their memory
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub idle: u32,
+    /// Also search a tree of so many files, and compare with `rg`
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub files: u32,
+    /// Where temporary files are [default: the system's directory for such files]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Keep the workspaces below this folder, which stays
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
 }

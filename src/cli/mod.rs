@@ -5,6 +5,7 @@ pub mod args;
 pub mod artifacts;
 pub mod bench;
 pub mod client;
+pub mod doctor;
 pub mod effects;
 pub mod endpoints;
 pub mod events;
@@ -130,6 +131,7 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Fault> {
         Command::SigningKeys(command) => {
             with_client(global, async |client| signing_keys::run(&client, out, command).await.map(done))
         }
+        Command::Doctor(settings) => block_on(doctor::run(&load(settings, global)?, out)),
         Command::Bench(command) => bench::run(command, global, out).map(done),
     }
 }

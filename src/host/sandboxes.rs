@@ -142,7 +142,7 @@ fn open(
 ) -> Result<(Manager, Runtime), String> {
     let program =
         crate::sandbox::helper::program().map_err(|error| format!("this program is not found: {error}"))?;
-    let means = Means { docker, ..Means::new(Runner { program }, root.clone()) };
+    let means = Means { docker, ..Means::new(Runner::new(program), root.clone()) };
     let choice = Arc::new(Choice::new(preference, means));
     let parts = Parts { tenant, root, choice, clock: Arc::new(SystemClock) };
     let manager = Manager::new(parts).map_err(|error| error.to_string())?;

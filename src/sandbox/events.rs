@@ -121,12 +121,13 @@ pub fn command(ran: &Ran, seconds: f64) -> (ToolOutcome, i32) {
         End::Exit(code) => (code, None),
         End::TimedOut => (124, Some(format!("The command was killed: it had run for {seconds} s."))),
         End::Cancelled => (130, Some("The command was killed: nobody waits for it any more.".to_owned())),
+        End::Over(over) => (137, Some(format!("The command was killed: {}.", over.in_words()))),
     };
-    if let Some(word) = word {
+    for word in ran.notes.iter().chain(&word) {
         if !stderr.is_empty() && !stderr.ends_with('\n') {
             stderr.push('\n');
         }
-        stderr.push_str(&word);
+        stderr.push_str(word);
         stderr.push('\n');
     }
     let mut output = JsonMap::new();

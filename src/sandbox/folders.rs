@@ -56,23 +56,8 @@ impl Folders {
     /// # Errors
     /// The system's.
     pub async fn make(&self, key: &str) -> std::io::Result<bool> {
-        let (workspace, tmp) = (self.workspace(key), self.tmp(key));
-        blocking(move || {
-            let created = !workspace.exists();
-            for (folder, mode) in [(&workspace, 0o755), (&tmp, 0o1777)] {
-                fs::create_dir_all(folder)?;
-                let meta = fs::metadata(folder)?;
-                if meta.permissions().mode() & 0o7777 != mode {
-                    fs::set_permissions(folder, fs::Permissions::from_mode(mode))?;
-                }
-                if Uid::effective().is_root() {
-                    // Helpers of root are somebody else.
-                    chown(folder, Some(Uid::from_raw(HOST_UID)), Some(Gid::from_raw(HOST_UID)))?;
-                }
-            }
-            Ok(created)
-        })
-        .await
+        let folder = self.of(key);
+        blocking(move || make(&folder)).await
     }
 
     /// Removes a workspace's temporary files.
@@ -104,6 +89,27 @@ impl Folders {
         .await
         .unwrap_or_default()
     }
+}
+
+/// Makes the two folders of a workspace for whoever runs in it; whether its files were not there.
+///
+/// # Errors
+/// The system's.
+pub fn make(folder: &Path) -> std::io::Result<bool> {
+    let (workspace, tmp) = (folder.join("workspace"), folder.join("tmp"));
+    let created = !workspace.exists();
+    for (folder, mode) in [(&workspace, 0o755), (&tmp, 0o1777)] {
+        fs::create_dir_all(folder)?;
+        let meta = fs::metadata(folder)?;
+        if meta.permissions().mode() & 0o7777 != mode {
+            fs::set_permissions(folder, fs::Permissions::from_mode(mode))?;
+        }
+        if Uid::effective().is_root() {
+            // Helpers of root are somebody else.
+            chown(folder, Some(Uid::from_raw(HOST_UID)), Some(Gid::from_raw(HOST_UID)))?;
+        }
+    }
+    Ok(created)
 }
 
 /// Removes a tree without following links; folders that a command has closed are opened first.

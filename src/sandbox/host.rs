@@ -36,7 +36,7 @@ impl SandboxHost {
     pub async fn new(root: PathBuf, preference: Preference, docker: DockerMeans) -> Result<Self, String> {
         let program =
             super::helper::program().map_err(|error| format!("this program cannot be found: {error}"))?;
-        let means = Means { docker, ..Means::new(Runner { program }, root.clone()) };
+        let means = Means { docker, ..Means::new(Runner::new(program), root.clone()) };
         let choice = Arc::new(Choice::new(preference, means));
         let selection = choice.selection().await.clone();
         if let Some(warning) = selection.backend.as_ref().and_then(|backend| backend.kind().warning()) {

@@ -1,7 +1,7 @@
-//! What a helper process is given to do, in which cage, and how its parent speaks to it.
+//! What a helper process is given to do, and in which cage.
 //!
-//! Everything that touches a workspace runs in a helper: this program again, with [`ARGUMENT`]. It reads one [`Job`] from
-//! its standard input, builds its cage, says [`READY`], and works. So a path that a tool is told, or a link that a
+//! Everything that touches a workspace runs in a helper: a copy of this program, started with [`ARGUMENT`] (see
+//! [`super::stem`]). It reads one [`Job`] from its socket, builds its cage, says that it stands, and works. So a path that a tool is told, or a link that a
 //! command has made, is resolved inside the cage by the kernel, and no check of ours stands between it and the host.
 
 use std::path::PathBuf;
@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use nylorun_actors::model::workspace::{BytesAnswer, ListAnswer, ToolOutcome};
 use serde::{Deserialize, Serialize};
 
+use super::cgroups::Group;
 use super::files::{self, Place};
 use super::input::Input;
 use super::limits::{CPUS, DISK_BYTES, INODES, MEMORY_BYTES, OPEN_FILES, PROCESSES};
@@ -16,16 +17,14 @@ use super::search::{self, Search};
 
 /// The first argument of a helper.
 pub const ARGUMENT: &str = "__sandbox";
-/// The second one, of the helper that is in its cage.
-pub const INSIDE: &str = "inside";
-/// What a helper says on standard output once its cage stands.
-pub const READY: &str = "nylorun-sandbox-ready";
 
 /// How a helper is kept apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cage {
     /// Namespaces of its own, a system of its own, a filter over system calls.
     Namespaces,
+    /// Landlock and a filter over system calls.
+    Landlock,
     /// Not at all but for limits.
     None,
 }
@@ -63,7 +62,7 @@ impl Default for Limits {
 /// One piece of work in a workspace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Work {
-    /// Nothing: the cage stands.
+    /// Nothing: the cage stands. The answer is its version, or null.
     Probe,
     /// A command for the shell; its output is the helper's, its exit the helper's.
     Command(String),
@@ -86,8 +85,29 @@ pub struct Job {
     pub host_uid: u32,
     /// What it may use.
     pub limits: Limits,
+    /// The group in which the kernel limits it; an empty one where it does not.
+    pub group: Group,
+    /// What that limits.
+    pub kernel: ByKernel,
     /// What it does.
     pub work: Work,
+}
+
+/// What the kernel limits for all processes of a command together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ByKernel {
+    /// Memory.
+    pub memory: bool,
+    /// Processes and threads.
+    pub processes: bool,
+}
+
+impl Job {
+    /// Whether what its processes take has to be looked at: only commands start any.
+    #[must_use]
+    pub fn watched(&self) -> bool {
+        matches!(self.work, Work::Command(_)) && !(self.kernel.memory && self.kernel.processes)
+    }
 }
 
 /// What work other than a command comes to.
@@ -102,11 +122,11 @@ pub enum Answer {
 }
 
 impl Work {
-    /// Does the work; `None` for a command, which is no work of ours.
+    /// Does the work. `version`: what the cage has to say of itself. `None` for a command, which is no work of ours.
     #[must_use]
-    pub fn run(&self, place: &Place) -> Option<Answer> {
+    pub fn run(&self, place: &Place, version: Option<&str>) -> Option<Answer> {
         Some(match self {
-            Self::Probe => Answer::Tool(ToolOutcome::Completed { output: true.into() }),
+            Self::Probe => Answer::Tool(ToolOutcome::Completed { output: version.into() }),
             Self::Command(_) | Self::Tool(Input::Bash { .. }) => return None,
             Self::List(dir, most) => Answer::List(files::list(place, dir, *most)),
             Self::Bytes(path, most) => Answer::Bytes(files::bytes(place, path, *most)),

@@ -32,7 +32,7 @@ pub const EVENT_COMMAND_CHARS: usize = 500;
 pub const IDLE_MS: u64 = 15 * 60_000;
 /// CPUs of a sandbox that names none.
 pub const CPUS: u32 = 2;
-/// Memory of each process of a sandbox that names none, bytes.
+/// Memory of a sandbox that names none, all its processes together, bytes.
 pub const MEMORY_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 /// Processes and threads of a sandbox.
 pub const PROCESSES: u64 = 512;

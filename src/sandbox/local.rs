@@ -2,40 +2,80 @@
 //! `process`. They differ in the cage that a helper builds around itself.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use nylorun_actors::model::json::Json;
+use nylorun_actors::model::workspace::ToolOutcome;
 use tokio::sync::watch;
 
 use super::backend::{Backend, HOST_UID, Space, Works, needs_network};
-use super::choice::Kind;
-use super::job::{Answer, Cage, Job, Limits, Work};
-use super::run::{Cancelled, Ran, RunError, Runner};
+use super::cgroups::{Cgroups, Group};
+use super::choice::{Kind, Means};
+use super::family;
+use super::input::Input;
+use super::job::{Answer, ByKernel, Cage, Job, Limits, Work};
+use super::run::{Cancelled, Disk, Ran, RunError};
+use super::usage::{Usage, Usages};
 
 /// How long a probe may take.
 const PROBE_WAIT: Duration = Duration::from_secs(10);
+/// How long a workspace that is opened waits until it is known what it has on disk.
+const COUNT_WAIT: Duration = Duration::from_millis(250);
 
 /// A backend of helpers.
 pub struct Local {
     kind: Kind,
     cage: Cage,
-    runner: Runner,
+    means: Means,
+    /// What the kernel limits; looked for with the probe.
+    groups: OnceLock<Result<Cgroups, String>>,
+    usages: Usages,
 }
 
 impl Local {
     /// The one with this cage.
     #[must_use]
-    pub fn new(kind: Kind, cage: Cage, runner: Runner) -> Self {
-        Self { kind, cage, runner }
+    pub fn new(kind: Kind, cage: Cage, means: &Means) -> Self {
+        Self { kind, cage, means: means.clone(), groups: OnceLock::new(), usages: Usages::default() }
+    }
+
+    fn groups(&self) -> Option<&Cgroups> {
+        self.groups.get().and_then(|found| found.as_ref().ok())
     }
 
     fn job(&self, space: &Space, work: Work) -> Job {
-        Job { cage: self.cage, folder: space.folder.clone(), host_uid: HOST_UID, limits: space.limits, work }
+        // Tools of ours are one process, take little, and start nothing.
+        let groups = self.groups().filter(|_| matches!(work, Work::Command(_)));
+        let kernel = groups.map(Cgroups::limits).unwrap_or_default();
+        Job {
+            cage: self.cage,
+            folder: space.folder.clone(),
+            host_uid: HOST_UID,
+            limits: space.limits,
+            group: groups.map_or_else(Group::default, |groups| groups.plan(&space.limits)),
+            kernel: ByKernel { memory: kernel.0, processes: kernel.1 },
+            work,
+        }
+    }
+
+    /// What a workspace has that is full. A command in it can delete and can not write.
+    async fn full(&self, space: &Space) -> Option<Usage> {
+        let over = |usage: &Usage| usage.over(&space.limits).is_some();
+        self.usages.last(&space.key).filter(over)?;
+        // It may have been emptied since it was counted.
+        Some(self.usages.look(&space.key, &space.folder).await.0).filter(over)
     }
 
     async fn tried(&self) -> Result<Works, String> {
+        let root = self.means.root.clone();
+        let found = tokio::task::spawn_blocking(move || Cgroups::find(&instance(&root)));
+        let found = found.await.unwrap_or_else(|error| Err(error.to_string()));
+        let limits = self.enforced(found.as_ref().ok());
+        // A second probe finds the same.
+        let _ = self.groups.set(found);
         let folder = Folder::make().map_err(|error| error.to_string())?;
         let space = Space {
             key: "probe".to_owned(),
@@ -44,16 +84,40 @@ impl Local {
             limits: Limits::default(),
         };
         let (_never, sign) = watch::channel(false);
-        let answer = self.runner.answer(&self.job(&space, Work::Probe), PROBE_WAIT, sign).await;
-        answer.map_err(|error| error.to_string())?;
-        let limits = vec![
-            ("CPUs", "affinity".to_owned()),
-            ("memory", "limits of each process".to_owned()),
-            ("processes", "limits of each process".to_owned()),
-            ("disk", "limits of each file".to_owned()),
-        ];
-        Ok(Works { version: None, limits })
+        let answer = self.means.runner.answer(&self.job(&space, Work::Probe), PROBE_WAIT, sign.clone()).await;
+        let version = match answer.map_err(|error| error.to_string())? {
+            Answer::Tool(ToolOutcome::Completed { output }) => output.as_str().map(str::to_owned),
+            other => return Err(format!("a helper answered something else: {other:?}")),
+        };
+        // A command goes a longer way than a tool.
+        let job = self.job(&space, Work::Command("exit 7".to_owned()));
+        let ran = self.means.runner.command(&job, PROBE_WAIT, sign, None).await;
+        match ran.map_err(|error| error.to_string())? {
+            Ran { end: super::run::End::Exit(7), .. } => Ok(Works { version, limits }),
+            Ran { stderr, .. } => Err(format!("a command does not run: {}", stderr.text().0.trim())),
+        }
     }
+
+    /// Each limit and what enforces it.
+    fn enforced(&self, groups: Option<&Cgroups>) -> Vec<(&'static str, String)> {
+        let (memory, processes, cpus) = groups.map(Cgroups::limits).unwrap_or_default();
+        let group = groups.map_or("", Cgroups::name);
+        let watched = if family::told() { "a watcher and rlimits" } else { "rlimits of each process" };
+        let by = |kernel: bool, else_by: &str| if kernel { group } else { else_by }.to_owned();
+        vec![
+            ("CPUs", by(cpus, "affinity")),
+            ("memory", by(memory, watched)),
+            ("processes", by(processes, watched)),
+            ("disk", "a watcher".to_owned()),
+        ]
+    }
+}
+
+/// What the groups of a folder of workspaces are called.
+fn instance(root: &std::path::Path) -> String {
+    use sha2::Digest as _;
+    let root = std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
+    hex::encode(&sha2::Sha256::digest(root.as_os_str().as_encoded_bytes())[..8])
 }
 
 impl Backend for Local {
@@ -69,6 +133,17 @@ impl Backend for Local {
         needs_network(spec)
     }
 
+    fn open<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<(), String>> {
+        async move {
+            let (usages, key, folder) = (self.usages.clone(), space.key.clone(), space.folder.clone());
+            let counted = tokio::spawn(async move { usages.look(&key, &folder).await });
+            // A large tree is counted while the first command runs.
+            let _ = tokio::time::timeout(COUNT_WAIT, counted).await;
+            Ok(())
+        }
+        .boxed()
+    }
+
     fn command<'a>(
         &'a self,
         space: &'a Space,
@@ -76,8 +151,29 @@ impl Backend for Local {
         within: Duration,
         sign: Cancelled,
     ) -> BoxFuture<'a, Result<Ran, RunError>> {
-        let job = self.job(space, Work::Command(command.to_owned()));
-        async move { self.runner.command(&job, within, sign).await }.boxed()
+        async move {
+            let mut job = self.job(space, Work::Command(command.to_owned()));
+            let full = self.full(space).await;
+            if full.is_some() {
+                job.limits.disk_bytes = 0;
+            }
+            let disk = Disk {
+                usages: self.usages.clone(),
+                key: space.key.clone(),
+                folder: space.folder.clone(),
+                limits: space.limits,
+            };
+            let mut ran = self.means.runner.command(&job, within, sign, Some(disk)).await?;
+            if let Some(usage) = full {
+                ran.notes.push(format!(
+                    "The workspace is full ({}): nothing can be written until files are deleted.",
+                    usage.in_words()
+                ));
+            }
+            self.usages.look_soon(&space.key, &space.folder);
+            Ok(ran)
+        }
+        .boxed()
     }
 
     fn work<'a>(
@@ -87,8 +183,47 @@ impl Backend for Local {
         within: Duration,
         sign: Cancelled,
     ) -> BoxFuture<'a, Result<Answer, RunError>> {
-        let job = self.job(space, work);
-        async move { self.runner.answer(&job, within, sign).await }.boxed()
+        async move {
+            let adds = match &work {
+                Work::Tool(Input::Write { content, .. }) => Some(content.len() as u64),
+                Work::Tool(Input::Edit { new, .. }) => Some(new.len() as u64),
+                _ => None,
+            };
+            if let (Some(bytes), Some(has)) = (adds, self.usages.last(&space.key)) {
+                let then = Usage { bytes: has.bytes + bytes, inodes: has.inodes + 1 };
+                if let Some(over) = then.over(&space.limits) {
+                    // It may have been emptied since it was counted.
+                    let (has, _) = self.usages.look(&space.key, &space.folder).await;
+                    let then = Usage { bytes: has.bytes + bytes, inodes: has.inodes + 1 };
+                    if then.over(&space.limits).is_some() {
+                        let message =
+                            format!("Nothing was written: {}; it has {}.", over.in_words(), has.in_words());
+                        return Ok(Answer::Tool(ToolOutcome::failed("sandbox.write_failed", message)));
+                    }
+                }
+            }
+            let answer = self.means.runner.answer(&self.job(space, work), within, sign).await;
+            if let Some(bytes) = adds {
+                self.usages.add(&space.key, bytes);
+            }
+            answer
+        }
+        .boxed()
+    }
+
+    fn stop<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        self.usages.forget(key);
+        async { Ok(()) }.boxed()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        async move {
+            if let Some(groups) = self.groups().cloned() {
+                // What is left is removed by the next process.
+                let _ = tokio::task::spawn_blocking(move || groups.forget()).await;
+            }
+        }
+        .boxed()
     }
 }
 
@@ -106,9 +241,7 @@ impl Folder {
     fn make() -> std::io::Result<Self> {
         let name = format!("nylorun-probe-{}-{:08x}", std::process::id(), rand::random::<u32>());
         let folder = Self(std::env::temp_dir().join(name));
-        for name in ["workspace", "tmp"] {
-            std::fs::create_dir_all(folder.0.join(name))?;
-        }
+        super::folders::make(&folder.0)?;
         Ok(folder)
     }
 }

@@ -7,25 +7,33 @@
 //! | [`backend`] | what every way of keeping apart has in common |
 //! | [`choice`] | which of them is used: what is asked for, what works here |
 //! | [`local`] | those whose helpers are this program |
-//! | [`run`], [`streams`] | starts helpers, ends them, keeps their output within bounds |
-//! | [`job`], [`helper`] | what a helper process is given, and what it does: this program again, with `__sandbox` |
+//! | [`run`], [`starts`], [`streams`] | asks for helpers, ends them, keeps their output within bounds |
+//! | [`helper`], [`stem`], [`keeper`], [`caged`] | what a helper is: this program again, with `__sandbox` |
+//! | [`job`], [`control`] | what it is given, and what it says |
+//! | [`namespaces`], [`landlock`], [`seccomp`] | the cages that it builds around itself |
+//! | [`cgroups`], [`family`], [`usage`] | what all processes of a command may take together, and what a workspace has on disk |
 //! | [`docker`] | the one whose commands run in containers |
 //! | [`way_out`] | the socket in a sandbox through which it reaches the hosts of its list |
-//! | [`namespaces`], [`seccomp`] | the cage that a helper builds around itself |
 //! | [`host`] | the workspaces of a harness in a process of its own |
 //! | [`input`] | what the tools are asked, read in one place |
 //! | [`files`], [`search`] | the tools but for `bash`; they run in the cage, too |
 
 pub mod backend;
+mod caged;
+pub mod cgroups;
 pub mod choice;
+pub mod control;
 pub mod docker;
 pub mod events;
+mod family;
 pub mod files;
 pub mod folders;
 pub mod helper;
 pub mod host;
 pub mod input;
 pub mod job;
+mod keeper;
+pub mod landlock;
 pub mod limits;
 pub mod local;
 pub mod manager;
@@ -34,5 +42,8 @@ pub mod records;
 pub mod run;
 pub mod search;
 pub mod seccomp;
+mod starts;
+mod stem;
 pub mod streams;
+pub mod usage;
 pub mod way_out;

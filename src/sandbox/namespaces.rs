@@ -12,6 +12,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
@@ -22,9 +23,9 @@ use nix::sys::prctl::{set_dumpable, set_no_new_privs, set_pdeathsig};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, send, socket};
 use nix::sys::statvfs::{FsFlags, statvfs};
-use nix::unistd::{Gid, Uid, chdir, close, getegid, geteuid, pivot_root, sethostname, setresgid, setresuid};
+use nix::unistd::{Gid, Uid, chdir, getegid, geteuid, pivot_root, sethostname, setresgid, setresuid};
 
-use super::seccomp;
+use super::seccomp::Filters;
 
 /// Where the new system is put together. It becomes `/`.
 const ROOT: &str = "/tmp";
@@ -33,7 +34,7 @@ const ROOT: &str = "/tmp";
 const USER: u32 = 1_000;
 
 /// Files and folders of `/etc` that programs need and that tell nothing of the host.
-const ETC: [&str; 14] = [
+pub(super) const ETC: [&str; 14] = [
     "alternatives",
     "ca-certificates",
     "ca-certificates.conf",
@@ -49,6 +50,12 @@ const ETC: [&str; 14] = [
     "ssl/certs",
     "terminfo",
 ];
+
+/// Where the system is. What is a link in the root is one in the cage, too.
+pub(super) const SYSTEM: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+
+/// Devices that anybody may use.
+pub(super) const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 
 fn told<E: std::fmt::Display>(what: impl Into<String>) -> impl Fn(E) -> String {
     let what = what.into();
@@ -105,20 +112,19 @@ pub fn die_with_parent() -> Result<(), String> {
 ///
 /// # Errors
 /// In words.
-pub fn build(workspace: i32, tmp: i32) -> Result<(), String> {
+pub fn build(workspace: &OwnedFd, tmp: &OwnedFd) -> Result<(), String> {
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
         .map_err(told("mounts cannot be kept apart"))?;
     let plain = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    mount(Some("sandbox"), ROOT, Some("tmpfs"), plain, Some("mode=755,size=4m"))
+    mount(Some("sandbox"), ROOT, Some("tmpfs"), plain, Some("mode=755,size=4m,nr_inodes=4096"))
         .map_err(told("a new root cannot be mounted"))?;
     let folder =
         |name: &str| fs::create_dir_all(inside(name)).map_err(told(format!("/{name} cannot be made")));
     for name in ["usr", "etc/ssl", "proc", "dev/shm", "tmp", "workspace", "var/tmp", "run", "root", "home"] {
         folder(name)?;
     }
-    bind("/usr", "usr", true)?;
-    for name in ["bin", "sbin", "lib", "lib32", "lib64", "libx32"] {
+    for name in SYSTEM {
         let host = Path::new("/").join(name);
         match fs::symlink_metadata(&host) {
             Ok(meta) if meta.is_symlink() => {
@@ -145,7 +151,7 @@ pub fn build(workspace: i32, tmp: i32) -> Result<(), String> {
     ] {
         fs::write(inside(&format!("etc/{name}")), text).map_err(told("/etc cannot be written"))?;
     }
-    for name in ["null", "zero", "full", "random", "urandom"] {
+    for name in DEVICES {
         fs::write(inside(&format!("dev/{name}")), "").map_err(told("/dev cannot be made"))?;
         bind(&format!("/dev/{name}"), &format!("dev/{name}"), false)?;
     }
@@ -153,10 +159,16 @@ pub fn build(workspace: i32, tmp: i32) -> Result<(), String> {
         symlink(format!("/proc/self/{target}"), inside(&format!("dev/{name}")))
             .map_err(told("/dev cannot be made"))?;
     }
-    mount(Some("shm"), inside("dev/shm").as_str(), Some("tmpfs"), plain, Some("mode=1777,size=64m"))
-        .map_err(told("/dev/shm cannot be mounted"))?;
+    mount(
+        Some("shm"),
+        inside("dev/shm").as_str(),
+        Some("tmpfs"),
+        plain,
+        Some("mode=1777,size=64m,nr_inodes=8192"),
+    )
+    .map_err(told("/dev/shm cannot be mounted"))?;
     for (fd, name) in [(workspace, "workspace"), (tmp, "tmp")] {
-        bind(&format!("/proc/self/fd/{fd}"), name, false)?;
+        bind(&format!("/proc/self/fd/{}", fd.as_raw_fd()), name, false)?;
         restrict(name, plain)?;
     }
     let proc = plain | MsFlags::MS_NOEXEC;
@@ -170,8 +182,7 @@ pub fn build(workspace: i32, tmp: i32) -> Result<(), String> {
     let sealed = plain | MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
     mount(none, "/", none, sealed, none).map_err(told("the new root cannot be sealed"))?;
     sethostname("sandbox").map_err(told("the host name cannot be set"))?;
-    loopback()?;
-    close_all()
+    loopback()
 }
 
 fn inside(name: &str) -> String {
@@ -244,33 +255,18 @@ fn loopback() -> Result<(), String> {
     message.extend_from_slice(&1_i32.to_ne_bytes());
     message.extend_from_slice(&up.to_ne_bytes());
     message.extend_from_slice(&up.to_ne_bytes());
-    send(std::os::fd::AsRawFd::as_raw_fd(&route), &message, MsgFlags::empty())
+    send(route.as_raw_fd(), &message, MsgFlags::empty())
         .map(|_| ())
         .map_err(told("the network cannot be set up"))
-}
-
-/// Closes every descriptor but the three standard ones: the workspace's leads out of the cage.
-fn close_all() -> Result<(), String> {
-    let open: Vec<i32> = fs::read_dir("/proc/self/fd")
-        .map_err(told("descriptors cannot be listed"))?
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|fd| *fd > 2)
-        .collect();
-    for fd in open {
-        // The listing's own descriptor has closed already.
-        let _ = close(fd);
-    }
-    Ok(())
 }
 
 /// Becomes an ordinary user in a namespace that owns nothing, and may never become more.
 ///
 /// # Errors
 /// In words.
-pub fn give_up() -> Result<(), String> {
+pub fn give_up(filters: &Filters) -> Result<(), String> {
     unshare(CloneFlags::CLONE_NEWUSER).map_err(told("the last namespace is not available"))?;
     map(USER, 0, 0)?;
     set_no_new_privs().map_err(told("privileges cannot be given up"))?;
-    seccomp::apply()
+    filters.namespaces.apply()
 }

@@ -1,30 +1,34 @@
-//! Runs helpers: starts one, gives it its job, keeps what it says within bounds, ends it with everything it has started
-//! when its time is over or nobody waits for it.
+//! Runs helpers: asks the stem for one, gives it its job, keeps what it says within bounds, ends it with everything that
+//! it has started when its time is over or nobody waits for it.
 
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use nylorun_actors::model::json::encode;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncRead, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
 use tokio::sync::{oneshot, watch};
 
-use super::job::{ARGUMENT, Answer, Job, READY};
+use super::cgroups::Group;
+use super::control::{Ended, Over, Said, frame, heard};
+use super::job::{Answer, Job, Limits};
+use super::starts::Stem;
 use super::streams::Kept;
+use super::usage::Usages;
 
-/// Largest answer of a helper, bytes: the largest artifact in base64, and more than any tool says.
-const ANSWER_BYTES: u64 = 256 * 1024 * 1024;
-/// How long output is waited for once a helper has ended: only what it left behind outside a cage may hold it open.
+/// How long output is waited for once a command has ended: only what it left behind outside a cage may hold it open.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
+/// How long a helper has to end what it has started once it is told to.
+const END_WAIT: Duration = Duration::from_secs(10);
 
-/// Starts helpers.
+/// Starts helpers. Cheap to clone; the clones share a stem.
 #[derive(Clone, Debug)]
 pub struct Runner {
-    /// The program that a helper is: this one.
-    pub program: PathBuf,
+    stem: Arc<Stem>,
 }
 
 /// How a command ended.
@@ -36,6 +40,8 @@ pub enum End {
     TimedOut,
     /// Nobody waited for it any more.
     Cancelled,
+    /// It went over a limit of its workspace.
+    Over(Over),
 }
 
 /// What a command came to.
@@ -47,6 +53,8 @@ pub struct Ran {
     pub stdout: Kept,
     /// Standard error.
     pub stderr: Kept,
+    /// For whoever reads its standard error: what happened to it that it cannot have said itself.
+    pub notes: Vec<String>,
 }
 
 /// Why a helper did nothing, or not all of it.
@@ -77,97 +85,128 @@ pub async fn cancelled(mut sign: Cancelled) {
     }
 }
 
-/// A helper with everything that it has started in its group.
-struct Helper(Child, Option<Pid>);
+/// The disk of a workspace, looked at while a command runs.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    /// Where it is kept what was found.
+    pub usages: Usages,
+    /// Of which workspace.
+    pub key: String,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// What it may have.
+    pub limits: Limits,
+}
 
-impl Helper {
-    /// Ends the group, also when the helper itself has ended. Once: afterwards its number may be another's.
-    fn kill(&mut self) {
-        if let Some(group) = self.1.take() {
-            // It may have ended this very moment.
-            let _ = killpg(group, Signal::SIGKILL);
+/// A group of processes that is removed with what runs in it, whatever becomes of the work.
+struct Leaves(Group);
+
+impl Leaves {
+    /// Whether something in it was killed for its memory.
+    async fn end(mut self) -> bool {
+        let group = std::mem::take(&mut self.0);
+        tokio::task::spawn_blocking(move || group.end()).await.unwrap_or(false)
+    }
+}
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        if self.0 == Group::default() {
+            return;
+        }
+        let group = std::mem::take(&mut self.0);
+        // Without a runtime this process ends, and the next one of the instance removes what is left.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn_blocking(move || group.end());
         }
     }
 }
 
-impl Drop for Helper {
-    fn drop(&mut self) {
-        self.kill();
-    }
+fn no_cage(error: std::io::Error) -> RunError {
+    RunError::NoCage(error.to_string())
+}
+
+fn lost(error: std::io::Error) -> RunError {
+    RunError::Lost(error.to_string())
 }
 
 impl Runner {
-    async fn start(&self, job: &Job) -> std::io::Result<Helper> {
-        let mut child = Command::new(&self.program)
-            .arg(ARGUMENT)
-            .env_clear()
-            .current_dir("/")
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        let stdin = child.stdin.take();
-        let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
-        let helper = Helper(child, group);
-        if let Some(mut stdin) = stdin {
-            stdin.write_all(encode(job).as_bytes()).await?;
-        }
-        Ok(helper)
+    /// Helpers are this program.
+    #[must_use]
+    pub fn new(program: PathBuf) -> Self {
+        Self { stem: Arc::new(Stem::new(program)) }
     }
 
-    /// Runs a command.
+    async fn start(&self, job: &Job, stdout: OwnedFd, stderr: OwnedFd) -> std::io::Result<UnixStream> {
+        let (own, its) = std::os::unix::net::UnixStream::pair()?;
+        own.set_nonblocking(true)?;
+        let mut own = UnixStream::from_std(own)?;
+        self.stem.ask([its.into(), stdout, stderr]).await?;
+        own.write_all(&frame(job)).await?;
+        Ok(own)
+    }
+
+    /// Runs a command. `disk`: what is looked at meanwhile.
     ///
     /// # Errors
     /// [`RunError::NoCage`] and [`RunError::Lost`]; a command that fails is no error.
-    pub async fn command(&self, job: &Job, within: Duration, sign: Cancelled) -> Result<Ran, RunError> {
-        let no_cage = |error: std::io::Error| RunError::NoCage(error.to_string());
-        let mut helper = self.start(job).await.map_err(no_cage)?;
-        let (stdout, stderr) = (helper.0.stdout.take(), helper.0.stderr.take());
-        let (stands, stood) = oneshot::channel();
-        let stdout = tokio::spawn(async move {
-            let Some(stdout) = stdout else { return Kept::default() };
-            let mut reader = BufReader::new(stdout);
-            let mut first = Vec::new();
-            let limit = READY.len() as u64 + 1;
-            let _ = (&mut reader).take(limit).read_until(b'\n', &mut first).await;
-            // Whoever runs the command may have been dropped.
-            let _ = stands.send(first.strip_suffix(b"\n") == Some(READY.as_bytes()));
-            Kept::drain(reader).await
-        });
-        let stderr = tokio::spawn(async move {
-            match stderr {
-                Some(stderr) => Kept::drain(stderr).await,
-                None => Kept::default(),
+    pub async fn command(
+        &self,
+        job: &Job,
+        within: Duration,
+        sign: Cancelled,
+        disk: Option<Disk>,
+    ) -> Result<Ran, RunError> {
+        let leaves = Leaves(job.group.clone());
+        let ((stdout, out), (stderr, err)) = (reader().map_err(no_cage)?, reader().map_err(no_cage)?);
+        let mut control = self.start(job, out, err).await.map_err(no_cage)?;
+        let (mut hears, mut says) = control.split();
+        let (stdout, stderr) = (Drained::of(stdout), Drained::of(stderr));
+        let (here, number) = oneshot::channel();
+        let ending = ended(&mut hears, here);
+        let watching = async {
+            let keeper = number.await.ok().and_then(|number| i32::try_from(number).ok());
+            match disk {
+                Some(Disk { usages, key, folder, limits }) => {
+                    usages.watch(&key, folder, limits, keeper.map(Pid::from_raw)).await
+                }
+                None => std::future::pending().await,
             }
-        });
+        };
+        tokio::pin!(ending);
         let waited = tokio::select! {
             biased;
-            status = helper.0.wait() => Ok(status),
+            ended = &mut ending => Ok(ended),
             () = cancelled(sign) => Err(End::Cancelled),
             () = tokio::time::sleep(within) => Err(End::TimedOut),
+            over = watching => Err(End::Over(over)),
         };
-        // Also what a command has left in the background where no cage ends it.
-        helper.kill();
-        let (status, cut) = match waited {
-            Ok(status) => (status, None),
-            Err(end) => (helper.0.wait().await, Some(end)),
-        };
-        let status = status.map_err(|error| RunError::Lost(error.to_string()))?;
-        let stdout = within_grace(stdout).await.unwrap_or_default();
-        let stderr = within_grace(stderr).await.unwrap_or_default();
-        let end = match cut {
-            Some(end) => end,
-            None if !stood.await.unwrap_or(false) => {
-                return Err(RunError::NoCage(stderr.text().0.trim().to_owned()));
-            }
-            None => {
-                use std::os::unix::process::ExitStatusExt as _;
-                End::Exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
+        let (ended, cut) = match waited {
+            Ok(ended) => (ended, None),
+            Err(end) => {
+                // Any word means the end; one that does not hear it is gone.
+                let _ = says.write_all(b"end").await;
+                let ended = tokio::time::timeout(END_WAIT, ending).await;
+                let late = Err(RunError::Lost("its processes do not end".to_owned()));
+                (ended.unwrap_or(late), Some(end))
             }
         };
-        Ok(Ran { end, stdout, stderr })
+        let starved = leaves.end().await;
+        let ended = ended?;
+        let (stdout, stderr) = (stdout.end().await, stderr.end().await);
+        let end = match (cut, ended.over) {
+            (Some(end), _) => end,
+            (None, Some(over)) => End::Over(over),
+            (None, None) => End::Exit(ended.code),
+        };
+        let mut notes = Vec::new();
+        if starved {
+            let most = super::control::size(job.limits.memory_bytes);
+            notes.push(format!(
+                "A process was killed: the sandbox has {most} of memory, and all of it was taken."
+            ));
+        }
+        Ok(Ran { end, stdout, stderr, notes })
     }
 
     /// Does other work.
@@ -175,23 +214,23 @@ impl Runner {
     /// # Errors
     /// As [`RunError`] says.
     pub async fn answer(&self, job: &Job, within: Duration, sign: Cancelled) -> Result<Answer, RunError> {
-        let no_cage = |error: std::io::Error| RunError::NoCage(error.to_string());
-        let mut helper = self.start(job).await.map_err(no_cage)?;
-        let (stdout, stderr) = (helper.0.stdout.take(), helper.0.stderr.take());
+        let null = || std::fs::File::options().write(true).open("/dev/null").map(OwnedFd::from);
+        let (stdout, stderr) = (null().map_err(no_cage)?, null().map_err(no_cage)?);
+        let mut control = self.start(job, stdout, stderr).await.map_err(no_cage)?;
         let answering = async {
-            let mut said = Vec::new();
-            if let Some(stdout) = stdout {
-                let read = stdout.take(ANSWER_BYTES).read_to_end(&mut said).await;
-                read.map_err(|error| RunError::Lost(error.to_string()))?;
+            let mut answer = None;
+            loop {
+                match heard(&mut control).await.map_err(lost)? {
+                    Some(Said::NoCage(why)) => return Err(RunError::NoCage(why)),
+                    Some(Said::Answer(given)) => answer = Some(given),
+                    Some(Said::Here(_) | Said::Ready) => {}
+                    Some(Said::Ended(Ended { code, .. })) => {
+                        return answer
+                            .ok_or_else(|| RunError::Lost(format!("it ended with {code} and no answer")));
+                    }
+                    None => return Err(RunError::Lost("it went away".to_owned())),
+                }
             }
-            let mut why = Vec::new();
-            if let Some(stderr) = stderr {
-                let _ = stderr.take(64 * 1024).read_to_end(&mut why).await;
-            }
-            let ended = helper.0.wait().await.map_err(|error| RunError::Lost(error.to_string()))?;
-            let why = String::from_utf8_lossy(&why).trim().to_owned();
-            let Some(text) = said.strip_prefix(READY.as_bytes()) else { return Err(RunError::NoCage(why)) };
-            serde_json::from_slice(text).map_err(|error| RunError::Lost(format!("{ended}: {error} {why}")))
         };
         tokio::select! {
             biased;
@@ -202,9 +241,40 @@ impl Runner {
     }
 }
 
-async fn within_grace<T>(task: tokio::task::JoinHandle<T>) -> Option<T> {
-    let abort = task.abort_handle();
-    let done = tokio::time::timeout(OUTPUT_GRACE, task).await;
-    abort.abort();
-    done.ok().and_then(Result::ok)
+/// Listens until a helper has ended.
+async fn ended(from: &mut (impl AsyncRead + Unpin), here: oneshot::Sender<u32>) -> Result<Ended, RunError> {
+    let (mut here, mut began) = (Some(here), false);
+    loop {
+        match heard(from).await.map_err(lost)? {
+            Some(Said::Here(number)) => drop(here.take().map(|here| here.send(number))),
+            Some(Said::Ready) => began = true,
+            Some(Said::NoCage(why)) => return Err(RunError::NoCage(why)),
+            Some(Said::Answer(_)) => {}
+            Some(Said::Ended(ended)) => return Ok(ended),
+            None if began => return Err(RunError::Lost("it went away".to_owned())),
+            None => return Err(no_cage(std::io::Error::from(ErrorKind::UnexpectedEof))),
+        }
+    }
+}
+
+/// A pipe that is read here.
+fn reader() -> std::io::Result<(pipe::Receiver, OwnedFd)> {
+    let (reads, writes) = std::io::pipe()?;
+    Ok((pipe::Receiver::from_owned_fd(reads.into())?, writes.into()))
+}
+
+/// A stream that is read to its end on the side.
+struct Drained(tokio::task::JoinHandle<Kept>);
+
+impl Drained {
+    fn of(stream: pipe::Receiver) -> Self {
+        Self(tokio::spawn(Kept::drain(stream)))
+    }
+
+    async fn end(self) -> Kept {
+        let abort = self.0.abort_handle();
+        let done = tokio::time::timeout(OUTPUT_GRACE, self.0).await;
+        abort.abort();
+        done.ok().and_then(Result::ok).unwrap_or_default()
+    }
 }

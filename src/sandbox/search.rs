@@ -1,20 +1,27 @@
 //! `grep` and `glob`, with the parts that ripgrep is made of, inside the sandbox (spec: sandbox, section 13).
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use globset::{GlobBuilder, GlobMatcher};
 use grep_regex::RegexMatcherBuilder;
 use grep_searcher::sinks::Lossy;
 use grep_searcher::{BinaryDetection, SearcherBuilder};
-use ignore::WalkBuilder;
+use ignore::{WalkBuilder, WalkState};
 use nylorun_actors::model::workspace::ToolOutcome;
 use serde_json::json;
 
 use super::files::{Place, clip};
 use super::input::INVALID;
 use super::limits::{ANSWER_CHARS, GLOB_FILES, GLOB_LOOKS, HELPER_SECONDS};
+
+/// Most threads of a search.
+const THREADS: usize = 8;
 
 /// What `grep` is asked.
 pub struct Search<'a> {
@@ -45,11 +52,6 @@ fn matcher(pattern: &str) -> Result<GlobMatcher, ToolOutcome> {
     })
 }
 
-/// Every entry below a path, sorted; nothing is ignored, links are not followed.
-fn walk(root: &Path) -> ignore::Walk {
-    WalkBuilder::new(root).standard_filters(false).sort_by_file_name(Ord::cmp).build()
-}
-
 /// How a file is named in an answer: the path that was said, then what lies below it.
 fn named(said: &str, root: &Path, file: &Path) -> String {
     match file.strip_prefix(root) {
@@ -78,46 +80,64 @@ pub fn grep(place: &Place, search: &Search<'_>) -> ToolOutcome {
             if error.kind() == ErrorKind::NotFound { "does not exist".into() } else { error.to_string() };
         return failed("sandbox.grep_failed", format!("{said} {why}."));
     }
-    let mut searcher = SearcherBuilder::new().binary_detection(BinaryDetection::quit(b'\0')).build();
-    let (mut lines, mut chars, mut problem): (Vec<String>, usize, Option<String>) = (Vec::new(), 0, None);
-    let (until, most) = (deadline(), usize::try_from(search.most).unwrap_or(usize::MAX));
-    let mut late = false;
-    for entry in walk(&root) {
-        late = Instant::now() >= until;
-        if late || lines.len() > most || chars > ANSWER_CHARS {
-            break;
-        }
-        let entry = match entry {
-            Ok(entry) => entry,
-            Err(error) => {
-                problem.get_or_insert_with(|| error.to_string());
-                continue;
+    let found =
+        Mutex::new(Found { most: usize::try_from(search.most).unwrap_or(usize::MAX), ..Found::default() });
+    let with =
+        |work: &mut dyn FnMut(&mut Found)| work(&mut found.lock().unwrap_or_else(PoisonError::into_inner));
+    let (until, late) = (deadline(), AtomicBool::new(false));
+    let searcher = SearcherBuilder::new().binary_detection(BinaryDetection::quit(b'\0')).build();
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(THREADS);
+    let walk = WalkBuilder::new(&root).standard_filters(false).threads(threads).build_parallel();
+    walk.run(|| {
+        let (mut searcher, regex, only, root, with, late) =
+            (searcher.clone(), regex.clone(), only.as_ref(), &root, &with, &late);
+        Box::new(move |entry| {
+            if late.load(Ordering::Relaxed) || Instant::now() >= until {
+                late.store(true, Ordering::Relaxed);
+                return WalkState::Quit;
             }
-        };
-        let fits = only.as_ref().is_none_or(|only| only.is_match(entry.file_name()));
-        // A link that was named itself is followed; a pipe or a device could be read for ever.
-        let file = match entry.file_type() {
-            Some(kind) if kind.is_symlink() && entry.depth() == 0 => entry.path().is_file(),
-            kind => kind.is_some_and(|kind| kind.is_file()),
-        };
-        if !file || (!fits && entry.depth() > 0) {
-            continue;
-        }
-        let name = named(said, &root, entry.path());
-        let sink = Lossy(|number, line| {
-            let line = format!("{name}:{number}:{}", clip(line.trim_end_matches(['\n', '\r'])));
-            chars += line.chars().count();
-            lines.push(line);
-            late = Instant::now() >= until;
-            Ok(lines.len() <= most && chars <= ANSWER_CHARS && !late)
-        });
-        if let Err(error) = searcher.search_path(&regex, entry.path(), sink) {
-            problem.get_or_insert_with(|| format!("{name}: {error}"));
-        }
-    }
-    let more = lines.len() > most || chars > ANSWER_CHARS;
-    lines.truncate(most);
-    if late {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    with(&mut |found| found.fail(&error));
+                    return WalkState::Continue;
+                }
+            };
+            let fits = only.is_none_or(|only| only.is_match(entry.file_name()));
+            // A link that was named itself is followed; a pipe or a device could be read for ever.
+            let file = match entry.file_type() {
+                Some(kind) if kind.is_symlink() && entry.depth() == 0 => entry.path().is_file(),
+                kind => kind.is_some_and(|kind| kind.is_file()),
+            };
+            if !file || (!fits && entry.depth() > 0) {
+                return WalkState::Continue;
+            }
+            let (mut wanted, mut most) = (true, 0);
+            with(&mut |found| (wanted, most) = (found.wants(entry.path()), found.most));
+            if !wanted {
+                return WalkState::Continue;
+            }
+            let name = named(said, root, entry.path());
+            let (mut lines, mut chars): (Vec<String>, usize) = (Vec::new(), 0);
+            let sink = Lossy(|number, line| {
+                let line = format!("{name}:{number}:{}", clip(line.trim_end_matches(['\n', '\r'])));
+                chars += line.chars().count();
+                lines.push(line);
+                Ok(lines.len() <= most && chars <= ANSWER_CHARS && Instant::now() < until)
+            });
+            if let Err(error) = searcher.search_path(&regex, entry.path(), sink) {
+                with(&mut |found| found.fail(&format!("{name}: {error}")));
+            }
+            if !lines.is_empty() {
+                with(&mut |found| found.add(entry.path(), std::mem::take(&mut lines)));
+            }
+            WalkState::Continue
+        })
+    });
+    let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (problem, more) = (found.problem.clone(), found.full());
+    let mut lines = found.lines();
+    if late.into_inner() {
         lines.push(format!("… stopped after {HELPER_SECONDS} s: there may be more matches"));
     } else if more {
         lines.push("… more matches: narrow the search".to_owned());
@@ -128,6 +148,63 @@ pub fn grep(place: &Place, search: &Search<'_>) -> ToolOutcome {
         (false, _) => lines.join("\n"),
     };
     ToolOutcome::Completed { output: json!(output) }
+}
+
+/// What several threads have found: the first matches in the order of their paths, and no more of them than is answered.
+#[derive(Default)]
+struct Found {
+    most: usize,
+    files: BTreeMap<PathBuf, Vec<String>>,
+    lines: usize,
+    chars: usize,
+    problem: Option<String>,
+}
+
+impl Found {
+    /// Whether there is more than is answered.
+    fn full(&self) -> bool {
+        self.lines > self.most || self.chars > ANSWER_CHARS
+    }
+
+    /// Whether a file can still change the answer.
+    fn wants(&self, path: &Path) -> bool {
+        !self.full() || self.files.last_key_value().is_none_or(|(last, _)| path < last.as_path())
+    }
+
+    fn fail(&mut self, problem: &dyn std::fmt::Display) {
+        self.problem.get_or_insert_with(|| problem.to_string());
+    }
+
+    fn add(&mut self, path: &Path, lines: Vec<String>) {
+        let chars = |lines: &[String]| lines.iter().map(|line| line.chars().count()).sum::<usize>();
+        self.lines += lines.len();
+        self.chars += chars(&lines);
+        self.files.insert(path.to_owned(), lines);
+        // The last files go while what stays is still more than is answered.
+        while let Some((_, last)) = self.files.last_key_value() {
+            let (count, size) = (last.len(), chars(last));
+            if self.lines - count <= self.most && self.chars - size <= ANSWER_CHARS {
+                break;
+            }
+            self.files.pop_last();
+            self.lines -= count;
+            self.chars -= size;
+        }
+    }
+
+    /// Of the answer.
+    fn lines(self) -> Vec<String> {
+        let mut chars = 0;
+        let mut lines: Vec<String> = Vec::new();
+        for line in self.files.into_values().flatten().take(self.most) {
+            if chars > ANSWER_CHARS {
+                break;
+            }
+            chars += line.chars().count();
+            lines.push(line);
+        }
+        lines
+    }
 }
 
 /// `glob`: regular files whose name or path fits.

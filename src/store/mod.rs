@@ -16,6 +16,7 @@ mod queue;
 mod reader;
 mod reads;
 mod rows;
+mod sandboxes;
 mod schema;
 mod tenant;
 mod workspaces;
@@ -42,7 +43,7 @@ use writer::{Outside, Writer};
 pub(crate) use hot::KEPT as HOT_SESSIONS;
 
 pub use error::OpenError;
-pub use open::{NewTenant, OpenOptions};
+pub use open::{Inspected, NewTenant, OpenOptions, inspect};
 
 /// A store in a SQLite file.
 pub struct SqliteStore {

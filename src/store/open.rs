@@ -163,10 +163,37 @@ pub(super) fn create_private(path: &Path) -> std::io::Result<()> {
     FileOptions::new().write(true).create(true).truncate(false).mode(OWNER_ONLY).open(path).map(|_| ())
 }
 
+/// What a look at a database finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inspected {
+    /// Migrations that it has.
+    pub applied: usize,
+    /// Migrations that this program knows.
+    pub known: usize,
+}
+
+/// Looks at a database, also while another process has it open; `None`: it is not there. Nothing is changed.
+///
+/// # Errors
+/// Why it would not open.
+pub fn inspect(path: &Path) -> Result<Option<Inspected>, OpenError> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    read_header(path)?;
+    let known = known_migrations()?;
+    let applied = check_schema(&mut connect_reader(path)?, path, &known)?;
+    Ok(Some(Inspected { applied, known: known.len() }))
+}
+
 /// Refuses a file that SQLite did not write, before SQLite opens it.
 fn check_header(path: &Path) -> Result<(), OpenError> {
+    create_private(path).map_err(|error| OpenError::of_io(path, &error))?;
+    read_header(path)
+}
+
+fn read_header(path: &Path) -> Result<(), OpenError> {
     let refused = |e: std::io::Error| OpenError::of_io(path, &e);
-    create_private(path).map_err(refused)?;
     let mut head = Vec::with_capacity(16);
     File::open(path).and_then(|file| file.take(16).read_to_end(&mut head)).map_err(refused)?;
     if head.is_empty() || head == b"SQLite format 3\0" {
@@ -193,15 +220,15 @@ struct Version {
     version: String,
 }
 
-/// Refuses a database of somebody else and one that a newer version wrote. Changes nothing.
-fn check_schema(conn: &mut SqliteConnection, path: &Path, known: &[String]) -> Result<(), OpenError> {
+/// Refuses a database of somebody else and one that a newer version wrote. Changes nothing. How many migrations it has.
+fn check_schema(conn: &mut SqliteConnection, path: &Path, known: &[String]) -> Result<usize, OpenError> {
     let refused = |e: diesel::result::Error| OpenError::of_store(path, store_error(e));
     let mut count =
         |sql: &str| diesel::sql_query(sql).get_result::<Count>(conn).map(|c| c.n).map_err(refused);
     let journal = count("SELECT count(*) AS n FROM sqlite_master WHERE name = '__diesel_schema_migrations'")?;
     if journal == 0 {
         if count("SELECT count(*) AS n FROM sqlite_master")? == 0 {
-            return Ok(());
+            return Ok(0);
         }
         let reason = "it holds the tables of another program".to_owned();
         return Err(OpenError::Corrupt { path: path.to_owned(), reason });
@@ -210,9 +237,10 @@ fn check_schema(conn: &mut SqliteConnection, path: &Path, known: &[String]) -> R
         diesel::sql_query("SELECT version FROM __diesel_schema_migrations ORDER BY version")
             .load(conn)
             .map_err(refused)?;
+    let count = applied.len();
     match applied.into_iter().find(|row| !known.contains(&row.version)) {
         Some(row) => Err(OpenError::SchemaTooNew { found: row.version, known: known.len() }),
-        None => Ok(()),
+        None => Ok(count),
     }
 }
 

@@ -252,6 +252,33 @@ diesel::table! {
 }
 
 diesel::table! {
+    sandboxes (id) {
+        id -> Text,
+        kind -> Text,
+        spec -> Text,
+        labels -> Text,
+        created_at -> BigInt,
+        updated_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    sandbox_events (no) {
+        no -> BigInt,
+        sandbox_id -> Text,
+        seq -> BigInt,
+        body -> Text,
+    }
+}
+
+diesel::table! {
+    sandbox_removals (sandbox_id) {
+        sandbox_id -> Text,
+        since -> BigInt,
+    }
+}
+
+diesel::table! {
     actions (no) {
         no -> BigInt,
         id -> Text,

@@ -70,6 +70,7 @@ async fn row(api: &Api, method: &str, path: &str, credential: &str, delivery: &s
         .replace("{token}", "t")
         .replace("{id}", "UPPER")
         .replace("{tool}", "bash")
+        .replace("{sandboxId}", "box")
         .replace("{kid}", "UPPER");
     let mut request = with(api.request(method, &concrete), credential, delivery);
     if method != "GET" && method != "DELETE" {
@@ -88,9 +89,9 @@ async fn row(api: &Api, method: &str, path: &str, credential: &str, delivery: &s
     }
     // A body of the wrong shape, a session that is not there, a bad key name: the handler has spoken.
     let code = body["code"].as_str().unwrap();
+    let missing = |what: &str| text.contains(&format!("No such {what}"));
     let handler = body["details"].get("issues").is_some()
-        || text.contains("No such session")
-        || text.contains("No such artifact");
+        || ["session", "artifact", "sandbox"].into_iter().any(missing);
     if handler || text.contains("A key's name") {
         return format!("in {status} {code}");
     }

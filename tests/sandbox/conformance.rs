@@ -110,20 +110,8 @@ async fn what_is_left_in_the_background_ends_with_its_command(kind: Kind) {
     assert_eq!(alive(), before);
 }
 
-macro_rules! for_each_backend {
-    ($($test:ident)*) => {
-        mod namespaces {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $test() { super::$test(nylorun::sandbox::choice::Kind::Namespaces).await; })*
-        }
-        mod process {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $test() { super::$test(nylorun::sandbox::choice::Kind::Process).await; })*
-        }
-    };
-}
-
-for_each_backend! {
+super::support::for_each_backend! {
+    every:
     the_tools_work_together
     a_command_that_fails_has_run
     nothing_of_the_environment_is_seen

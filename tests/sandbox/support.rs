@@ -53,6 +53,25 @@ pub struct Spaces {
     pub spec: Json,
 }
 
+/// Makes each test once for each backend. `every`: `process`, too; `apart`: those that keep apart.
+macro_rules! for_each_backend {
+    (every: $($test:ident)*) => {
+        super::support::for_each_backend! { apart: $($test)* }
+        super::support::for_each_backend! { process Process: $($test)* }
+    };
+    (apart: $($test:ident)*) => {
+        super::support::for_each_backend! { namespaces Namespaces: $($test)* }
+        super::support::for_each_backend! { landlock Landlock: $($test)* }
+    };
+    ($name:ident $kind:ident: $($test:ident)*) => {
+        mod $name {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() { super::$test(nylorun::sandbox::choice::Kind::$kind).await; })*
+        }
+    };
+}
+pub(crate) use for_each_backend;
+
 pub const TENANT: &str = "tn_test";
 
 impl Spaces {
@@ -120,7 +139,7 @@ pub fn manager(dir: &TempDir, kind: Kind, limits: Limits) -> Manager {
 
 pub fn manager_of(dir: &TempDir, kind: Kind, change: impl FnOnce(&mut Means)) -> Manager {
     let root = dir.path().join("sandboxes");
-    let mut means = Means::new(Runner { program: env!("CARGO_BIN_EXE_nylorun").into() }, root.clone());
+    let mut means = Means::new(Runner::new(env!("CARGO_BIN_EXE_nylorun").into()), root.clone());
     change(&mut means);
     let choice = Arc::new(Choice::new(Preference::Only(kind), means));
     Manager::new(Parts { tenant: TENANT.into(), root, choice, clock: Arc::new(SystemClock) }).unwrap()

@@ -12,6 +12,7 @@ pub mod ids;
 pub mod json;
 pub mod manifest;
 pub mod outcome;
+pub mod sandbox;
 pub mod session;
 pub mod shape;
 pub mod time;

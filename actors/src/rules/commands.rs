@@ -8,7 +8,7 @@ use super::actions;
 use super::advance::{TakeRequest, Taken, take};
 use super::event::{payload_text, write};
 use super::sessions::reachable;
-use super::{Refusal, definitions};
+use super::{Refusal, definitions, session_sandbox};
 use crate::model::canonical::{canonical, sha256_hex};
 use crate::model::checkpoint::{Checkpoint, ENGINE_VERSION};
 use crate::model::command::{Command, CommandBody, MessageInput, MessagePart, Receipt};
@@ -132,7 +132,7 @@ fn accept(
     }
     let doc = tx.session_doc(session)?.unwrap_or_default();
     let (turn, seq, after, wake) = match &command.body {
-        CommandBody::Message { input, .. } => message(tx, head, doc, prepared, input)?,
+        CommandBody::Message { input, .. } => message(tx, head, doc, prepared, input, reach)?,
         CommandBody::Approve { interaction_id, approved } => {
             let input = json!({ "kind": "approve", "interactionId": interaction_id, "approved": approved });
             answer(tx, head, doc, prepared, interaction_id, "approval", input)?
@@ -163,6 +163,7 @@ fn message(
     mut doc: SessionDoc,
     prepared: &Prepared,
     input: &MessageInput,
+    reach: &Reach,
 ) -> Applied {
     if !head.status.accepts_message() {
         return Err(Refusal::Conflict {
@@ -171,6 +172,7 @@ fn message(
             details: None,
         });
     }
+    session_sandbox::check_turn(tx, &head, reach)?;
     let input = execution_input(input)?;
     let hash = match &prepared.variant {
         Some((hash, text)) => {

@@ -17,6 +17,8 @@
 //! | [`history`] | the fold of the record, its snapshots |
 //! | [`keys`] | operator keys |
 //! | [`signing`] | the Tenant's signing keys: ensure, rotate, revoke |
+//! | [`sandboxes`] | sandbox resources: made, kept, listed, deleted |
+//! | [`session_sandbox`] | what sandbox a session gets, where it may run, whether its turn may start |
 //! | [`models`], [`settings`] | the Tenant's model providers and its other settings |
 //! | [`ownership`] | leases, epochs, the fence |
 //! | [`workspaces`] | whose workspace a session uses, and the record of workspaces |
@@ -38,6 +40,8 @@ pub mod models;
 pub mod ownership;
 pub mod reconcile;
 pub mod refusal;
+pub mod sandboxes;
+pub mod session_sandbox;
 pub mod sessions;
 pub mod settings;
 pub mod settle;
@@ -46,4 +50,4 @@ pub mod verdict;
 pub mod workspaces;
 
 pub use ownership::RunRefusal;
-pub use refusal::Refusal;
+pub use refusal::{Refusal, SandboxRefusal};

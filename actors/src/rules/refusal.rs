@@ -4,6 +4,9 @@ use crate::model::ids::TurnId;
 use crate::model::json::Json;
 use crate::ports::store::StoreError;
 
+/// Seconds after which a caller tries again that a sandbox was in the way of.
+const SANDBOX_RETRY_S: u32 = 5;
+
 /// A refused request. Nothing was written.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refusal {
@@ -39,6 +42,26 @@ pub enum Refusal {
         /// `{harness, host, allowed}`.
         details: Json,
     },
+    /// A sandbox is in the way: 409, or 403 where it is not granted.
+    #[error("{message}")]
+    Sandbox {
+        /// Why.
+        why: SandboxRefusal,
+        /// In words.
+        message: String,
+        /// Seconds after which it may pass.
+        retry_after_s: Option<u32>,
+    },
+    /// 409 `limit_exceeded`: the Tenant has as many as it may.
+    #[error("{message}")]
+    Limit {
+        /// Of what.
+        limit: &'static str,
+        /// How many.
+        max: i64,
+        /// In words.
+        message: String,
+    },
     /// 413 `limit_exceeded`.
     #[error("{message}")]
     TooLarge {
@@ -58,7 +81,36 @@ pub enum Refusal {
     Store(#[from] StoreError),
 }
 
+/// How a sandbox is in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SandboxRefusal {
+    /// 409 `sandbox_busy`: somebody else works in it, or it is being deleted.
+    Busy,
+    /// 409 `sandbox_unavailable`: it is not there, or cannot be had here.
+    Unavailable,
+    /// 403 `sandbox_not_granted`: the caller's grants do not reach it.
+    NotGranted,
+}
+
 impl Refusal {
+    /// A sandbox in the way.
+    #[must_use]
+    pub fn sandbox(why: SandboxRefusal, message: impl Into<String>) -> Self {
+        Self::Sandbox { why, message: message.into(), retry_after_s: None }
+    }
+
+    /// A sandbox in the way for a moment.
+    #[must_use]
+    pub fn sandbox_for_now(why: SandboxRefusal, message: impl Into<String>) -> Self {
+        Self::Sandbox { why, message: message.into(), retry_after_s: Some(SANDBOX_RETRY_S) }
+    }
+
+    /// A 400 whose message is every problem.
+    #[must_use]
+    pub fn problems(problems: &[String]) -> Self {
+        Self::invalid(problems.join(" "))
+    }
+
     /// A 409 with nothing but words.
     #[must_use]
     pub fn conflict(message: impl Into<String>) -> Self {

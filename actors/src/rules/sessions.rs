@@ -3,12 +3,14 @@
 use serde_json::json;
 
 use super::actions;
-use super::{Refusal, definitions};
+use super::{Refusal, definitions, session_sandbox};
+use crate::model::canonical::manifest_hash;
 use crate::model::effect::EffectStatus;
 use crate::model::ids::{AgentId, SessionId};
 use crate::model::json::{Json, JsonText};
+use crate::model::sandbox::capability::with_sandbox;
 use crate::model::session::{SessionDoc, SessionHead, SessionPin, SessionStatus};
-use crate::ports::store::{EffectRow, Page, Reads, StoreResult, Tx};
+use crate::ports::store::{EffectRow, Page, Reads, StoreError, StoreResult, Tx};
 use crate::tenant::{OpenSession, Reach, SessionSummary, SessionView};
 
 /// Opens a session or re-attaches to one: steps 5 to 13 of section 6.1, in its order.
@@ -30,18 +32,30 @@ pub fn open(tx: &mut dyn Tx, open: &OpenSession, reach: &Reach) -> Result<Sessio
     let Some((definition, manifest)) = definitions::get(tx, &open.agent_id)? else {
         return Err(Refusal::not_found("agent"));
     };
-    check_sandbox(open, reach)?;
-    if manifest.decode::<Json>().is_ok_and(|m| m["kind"] == "workflow") {
+    let corrupt = |e: serde_json::Error| StoreError::Corrupt(e.to_string());
+    let document: Json = manifest.decode().map_err(corrupt)?;
+    let given = session_sandbox::decide(tx, open, &document, reach)?;
+    if document["kind"] == "workflow" {
         return Err(Refusal::invalid(
             "This Runtime runs agents; it has no flow engine for a workflow's session",
         ));
     }
+    let manifest_hash = match &given.spec {
+        // The definition with the sandbox's tools is a manifest of its own.
+        Some(spec) => {
+            let pinned = with_sandbox(&document, spec).map_err(|found| Refusal::problems(&found))?;
+            let hash = manifest_hash(&pinned);
+            tx.put_manifest(&hash, &JsonText::of(&pinned))?;
+            hash
+        }
+        None => definition.manifest_hash,
+    };
     let head = SessionHead {
         id: open.id.clone(),
         agent_id: open.agent_id.clone(),
         owner_user_id: open.owner_user_id.clone(),
-        sandbox_id: None,
-        manifest_hash: definition.manifest_hash,
+        sandbox_id: given.sandbox_id.clone(),
+        manifest_hash,
         status: SessionStatus::Idle,
         active_turn_id: None,
         last_turn_id: None,
@@ -54,11 +68,17 @@ pub fn open(tx: &mut dyn Tx, open: &OpenSession, reach: &Reach) -> Result<Sessio
         plugin_roots: definition.plugin_roots,
         info: open.info.as_ref().map(JsonText::of),
         creation: open.creation.clone(),
+        sandbox_owner_id: given.owner,
+        sandbox: given.spec.as_ref().map(JsonText::of),
+        sandbox_source: given.source.map(str::to_owned),
         created_at: tx.now(),
         ..SessionPin::default()
     };
     let doc = SessionDoc::default();
     tx.insert_session(&head, &pin, &doc)?;
+    if let Some(sandbox) = &given.sandbox_id {
+        session_sandbox::attached(tx, &open.id, sandbox)?;
+    }
     view_of(tx, head, pin, &doc)
 }
 
@@ -82,19 +102,6 @@ fn check_attachments(open: &OpenSession) -> Result<(), Refusal> {
         return Err(Refusal::invalid("credentialSelections names a credential of no attached vault"));
     }
     Ok(())
-}
-
-/// Section 6.2 without sandbox resources and backends: `false` and nothing are what can be had.
-fn check_sandbox(open: &OpenSession, reach: &Reach) -> Result<(), Refusal> {
-    match &open.sandbox {
-        None | Some(Json::Bool(false)) => Ok(()),
-        Some(choice) if choice.get("id").is_some() => Err(Refusal::not_found("sandbox")),
-        Some(choice) if choice.get("session").is_some() => Err(Refusal::not_found("session")),
-        Some(_) if matches!(reach, Reach::Person { .. }) => {
-            Err(Refusal::Forbidden("A sandbox is not defined inline when acting for a person".into()))
-        }
-        Some(_) => Err(Refusal::invalid("This Runtime has no sandbox backend")),
-    }
 }
 
 fn reattach(tx: &mut dyn Tx, head: SessionHead, open: &OpenSession) -> Result<SessionView, Refusal> {

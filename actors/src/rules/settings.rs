@@ -1,7 +1,9 @@
 //! Tenant settings: their names and who may set them first (spec: http-api, section 15.2; security, section 12.4).
 
-use crate::model::json::{Json, JsonText};
-use crate::ports::store::{AuditRow, Reads, StoreResult, Tx};
+use super::Refusal;
+use crate::model::json::{Json, JsonMap, JsonText, parse};
+use crate::model::sandbox::SandboxConfig;
+use crate::ports::store::{AuditRow, Reads, StoreError, StoreResult, Tx};
 
 /// `true` when every model call is answered by the fixture model.
 pub const FIXTURE: &str = "model.fixture";
@@ -28,6 +30,29 @@ pub fn fixture_model(reads: &mut dyn Reads) -> StoreResult<bool> {
 /// The store's.
 pub fn sandbox_preference(reads: &mut dyn Reads) -> StoreResult<&'static str> {
     Ok(if reads.setting(SANDBOX_BACKEND)?.as_deref() == Some("virtual") { "virtual" } else { "auto" })
+}
+
+/// The sandbox configuration, every default in force.
+///
+/// # Errors
+/// The store's; [`StoreError::Corrupt`] when what is stored is no configuration.
+pub fn sandbox_config(reads: &mut dyn Reads) -> StoreResult<SandboxConfig> {
+    let corrupt = |why: String| StoreError::Corrupt(format!("the setting {SANDBOX_CONFIG}: {why}"));
+    let stored = match reads.setting(SANDBOX_CONFIG)? {
+        Some(text) => parse(text.as_bytes()).map_err(|error| corrupt(error.to_string()))?,
+        None => Json::Object(JsonMap::new()),
+    };
+    SandboxConfig::read(&stored).map_err(corrupt)
+}
+
+/// Reads a configuration of sandboxes that somebody sends.
+///
+/// # Errors
+/// 400 with every contradiction, or with what is no configuration.
+pub fn checked_sandbox_config(sent: &Json) -> Result<SandboxConfig, Refusal> {
+    let config = SandboxConfig::read(sent).map_err(Refusal::invalid)?;
+    let problems = config.problems();
+    if problems.is_empty() { Ok(config) } else { Err(Refusal::problems(&problems)) }
 }
 
 /// The script of the fixture model.

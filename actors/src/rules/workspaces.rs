@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::ids::{SessionId, TenantId, TurnId};
 use crate::model::json::Json;
+use crate::model::sandbox::SandboxKind;
+use crate::model::sandbox::capability::declared;
+use crate::model::session::SessionHead;
 use crate::model::workspace::{Claim, ClaimKind, WorkspaceRecord, WorkspaceSession, key_prefix, sandbox_key};
 use crate::ports::store::{Reads, StoreError, StoreResult, Tx};
 use crate::ports::workspaces::WorkspaceOf;
@@ -23,6 +26,8 @@ pub struct SessionWorkspace {
     pub active_turn: Option<TurnId>,
     /// Its workspace, if it was opened with a sandbox.
     pub workspace: Option<WorkspaceOf>,
+    /// Whether that is of a sandbox resource that is no more.
+    pub deleted: bool,
 }
 
 /// A session's workspace. `None`: no such session.
@@ -31,16 +36,34 @@ pub struct SessionWorkspace {
 /// The store's.
 pub fn of_session(reads: &mut dyn Reads, id: &SessionId) -> StoreResult<Option<SessionWorkspace>> {
     let Some(head) = reads.session(id)? else { return Ok(None) };
-    let pin = reads.session_pin(id)?.unwrap_or_default();
     let active_turn = head.active_turn_id.clone();
-    let Some(spec) = pin.sandbox else { return Ok(Some(SessionWorkspace { active_turn, workspace: None })) };
-    let spec: Json =
-        spec.decode().map_err(|e| StoreError::Corrupt(format!("the sandbox of {id} does not parse: {e}")))?;
+    let Some(spec) = spec_of(reads, &head)? else {
+        return Ok(Some(SessionWorkspace { active_turn, workspace: None, deleted: false }));
+    };
     let (owner_id, sandbox_id) = owner(reads, id)?;
+    let resource = match &sandbox_id {
+        Some(sandbox) => reads.sandbox(sandbox)?,
+        None => None,
+    };
+    let deleted = sandbox_id.is_some() && resource.is_none();
+    let pod = resource.filter(|resource| resource.kind == SandboxKind::Pod).map(|resource| resource.id);
     let session = WorkspaceSession { owner_id, sandbox_id, active_turn_id: active_turn.clone() };
-    // Which sandbox resources are pods is known when there are resources; until then none is.
-    let workspace = Some(WorkspaceOf { session, spec, pod: None });
-    Ok(Some(SessionWorkspace { active_turn, workspace }))
+    let workspace = Some(WorkspaceOf { session, spec, pod });
+    Ok(Some(SessionWorkspace { active_turn, workspace, deleted }))
+}
+
+/// The spec of a session: what it pinned, else what its manifest declares itself, as some older ones do.
+///
+/// # Errors
+/// The store's; [`StoreError::Corrupt`] for a document that does not parse.
+pub fn spec_of(reads: &mut dyn Reads, head: &SessionHead) -> StoreResult<Option<Json>> {
+    let odd = |e: serde_json::Error| StoreError::Corrupt(format!("the sandbox of {}: {e}", head.id));
+    if let Some(spec) = reads.session_pin(&head.id)?.and_then(|pin| pin.sandbox) {
+        return spec.decode().map(Some).map_err(odd);
+    }
+    let Some(manifest) = reads.manifest(&head.manifest_hash)? else { return Ok(None) };
+    let manifest: Json = manifest.decode().map_err(odd)?;
+    Ok(declared(&manifest).cloned())
 }
 
 /// The session at the end of the chain of owners, and the sandbox resource that it is attached to. A cycle, or an owner
@@ -89,19 +112,53 @@ pub fn check_record(tenant: &TenantId, claim: &Claim, pod: Option<&str>) -> Resu
     }
 }
 
-/// Keys of the workspaces whose owner is gone.
+/// Workspaces whose owner is gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Orphaned {
+    /// Keys of those of sessions.
+    pub keys: Vec<String>,
+    /// Sandbox resources that are no more.
+    pub sandboxes: Vec<String>,
+}
+
+/// Finds them. The workspace of a sandbox resource is the resource's, whichever session's log has its events.
 ///
 /// # Errors
 /// The store's.
-pub fn without_owner(reads: &mut dyn Reads, records: &[WorkspaceRecord]) -> StoreResult<Vec<String>> {
-    let mut gone = Vec::new();
+pub fn without_owner(reads: &mut dyn Reads, records: &[WorkspaceRecord]) -> StoreResult<Orphaned> {
+    let mut gone = Orphaned::default();
     for record in records {
-        // There are no sandbox resources yet, so nothing says that one is gone.
-        if record.sandbox_id.is_none() && reads.session(&record.session_id)?.is_none() {
-            gone.push(record.key.clone());
+        match &record.sandbox_id {
+            Some(id) if reads.sandbox(id)?.is_none() => gone.sandboxes.push(id.clone()),
+            None if reads.session(&record.session_id)?.is_none() => gone.keys.push(record.key.clone()),
+            _ => {}
         }
     }
     Ok(gone)
+}
+
+/// Notes that the files of sandboxes are to be removed, unless one was made again meanwhile. From here on none is, until
+/// they are.
+///
+/// # Errors
+/// The store's.
+pub fn note_removals(tx: &mut dyn Tx, sandboxes: &[String]) -> StoreResult<()> {
+    for id in sandboxes {
+        if tx.sandbox(id)?.is_none() {
+            tx.put_sandbox_removal(id)?;
+        }
+    }
+    Ok(())
+}
+
+/// The files of a deleted sandbox are removed, so its workspace is on record no more.
+///
+/// # Errors
+/// The store's.
+pub fn removed_sandbox(tx: &mut dyn Tx, id: &str) -> StoreResult<()> {
+    let key = sandbox_key(&tx.tenant()?.id, id);
+    tx.delete_workspace(&key)?;
+    tx.delete_sandbox_removal(id)
 }
 
 /// Every record.

@@ -9,12 +9,12 @@ use crate::messages::supervisor::StartEndpoint;
 use crate::model::ids::{AgentId, SessionId};
 use crate::model::json::Json;
 use crate::model::{Micros, action};
-use crate::ports::WorkspaceOf;
 use crate::ports::store::{Page, Reads, StoreError};
 use crate::rules::actions::{self, DeliveryClaim};
 use crate::rules::endpoints::{self, Registration};
 use crate::rules::reconcile::{self, Asked, Resolve};
-use crate::rules::{Refusal, verdict, workspaces};
+use crate::rules::workspaces::{self, SessionWorkspace};
+use crate::rules::{Refusal, verdict};
 
 /// How often an endpoint's actor is asked for before its caller is told to come back.
 const FIND_ATTEMPTS: usize = 50;
@@ -99,14 +99,14 @@ impl Tenant {
         Ok(Heartbeat { deadline_at, url })
     }
 
-    /// The workspace of a live delivery's session, for its tool route; `None` when the session has no sandbox.
+    /// A live delivery's session and its workspace, for its tool route.
     ///
     /// # Errors
     /// As [`actions::live`].
-    pub async fn action_workspace(&self, claim: DeliveryClaim) -> Result<Option<WorkspaceOf>, Refusal> {
+    pub async fn action_workspace(&self, claim: DeliveryClaim) -> Result<SessionWorkspace, Refusal> {
         let found = self.store().read(move |reads: &mut dyn Reads| -> Result<_, Refusal> {
             let (row, _) = actions::live(reads, &claim)?;
-            Ok(workspaces::of_session(reads, &row.session_id)?.and_then(|session| session.workspace))
+            workspaces::of_session(reads, &row.session_id)?.ok_or_else(|| Refusal::not_found("session"))
         });
         found.await
     }

@@ -7,6 +7,7 @@ mod items;
 mod observer;
 pub(crate) mod persist;
 mod root;
+mod sandboxes;
 pub mod tree;
 mod views;
 
@@ -35,6 +36,7 @@ use crate::model::canonical::manifest_hash;
 use crate::model::command::{Command, Receipt};
 use crate::model::ids::{AgentId, SessionId, TenantId};
 use crate::model::json::{Json, JsonText};
+use crate::model::sandbox::id::grant_reaches;
 use crate::ports::store::{DefinitionRow, Page, Reads, StoreError, StoreHandle, StoreResult};
 use crate::ports::{WorkspaceError, Workspaces};
 use crate::rules::commands::Prepared;
@@ -59,6 +61,9 @@ pub enum Reach {
         agents: Option<Vec<AgentId>>,
         /// Whether an issuer's token speaks (it may not set `info`, nor a turn's manifest).
         token: bool,
+        /// Grants of sandboxes: ids, and prefixes that end in `/*`. `None` is every sandbox, which is what an
+        /// application's key gives; a token reaches only what its grants say.
+        sandboxes: Option<Vec<String>>,
     },
 }
 
@@ -72,6 +77,25 @@ impl Reach {
                 subject == owner_user && agents.as_ref().is_none_or(|list| list.contains(agent))
             }
         }
+    }
+}
+
+impl Reach {
+    /// Whether a sandbox resource is reached, be it there or not.
+    #[must_use]
+    pub fn grants(&self, sandbox: &str) -> bool {
+        match self {
+            Self::All | Self::Person { sandboxes: None, .. } => true,
+            Self::Person { sandboxes: Some(grants), .. } => {
+                grants.iter().any(|grant| grant_reaches(grant, sandbox))
+            }
+        }
+    }
+
+    /// Whether the caller acts for a person: what is not theirs is as good as missing.
+    #[must_use]
+    pub fn is_person(&self) -> bool {
+        matches!(self, Self::Person { .. })
     }
 }
 

@@ -32,6 +32,8 @@ struct Inner {
     records: Mutex<BTreeMap<String, WorkspaceRecord>>,
     files: Mutex<BTreeMap<(String, String), String>>,
     given_up: AtomicUsize,
+    /// Held while something is removed.
+    removals: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Counts a call that was dropped before it ended.
@@ -54,6 +56,7 @@ impl FakeWorkspaces {
             records: Mutex::default(),
             files: Mutex::default(),
             given_up: AtomicUsize::new(0),
+            removals: Arc::default(),
         })))
     }
 
@@ -66,6 +69,11 @@ impl FakeWorkspaces {
     #[must_use]
     pub fn given_up(&self) -> usize {
         self.0.given_up.load(Ordering::SeqCst)
+    }
+
+    /// Removals wait until the answer is dropped, as behind a command that runs.
+    pub async fn hold_removals(&self) -> tokio::sync::OwnedMutexGuard<()> {
+        Arc::clone(&self.0.removals).lock_owned().await
     }
 
     /// Keys of the workspaces that are there.
@@ -223,10 +231,15 @@ impl WorkspaceManager for FakeWorkspaces {
     fn remove(&self, what: Removal) -> BoxFuture<'static, Result<(), ApiError>> {
         let of_sandboxes = what.sandbox_ids.iter().flatten().map(|id| sandbox_key(&self.0.tenant, id));
         let keys: Vec<String> = what.keys.iter().flatten().cloned().chain(of_sandboxes).collect();
-        let stays = |key: &String| !what.all && !keys.contains(key);
-        self.0.records.lock().unwrap().retain(|key, _| stays(key));
-        self.0.files.lock().unwrap().retain(|(key, _), _| stays(key));
-        async { Ok(()) }.boxed()
+        let inner = Arc::clone(&self.0);
+        async move {
+            let _turn = inner.removals.lock().await;
+            let stays = |key: &String| !what.all && !keys.contains(key);
+            inner.records.lock().unwrap().retain(|key, _| stays(key));
+            inner.files.lock().unwrap().retain(|(key, _), _| stays(key));
+            Ok(())
+        }
+        .boxed()
     }
 
     fn close(&self, _claims: Option<Arc<dyn Claims>>) -> BoxFuture<'static, ()> {

@@ -13,14 +13,15 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use crate::limits::WORKSPACE_AWAIT_MS;
-use crate::model::workspace::Removal;
+use crate::limits::{SANDBOX_REMOVAL_MS, SWEEP_PAGE, WORKSPACE_AWAIT_MS};
+use crate::model::workspace::{Removal, sandbox_key};
 use crate::ports::WorkspaceError;
 use crate::ports::store::{Reads, StoreError};
 use crate::ports::workspaces::{Swept, Workspaces};
-use crate::rules::workspaces as rules;
+use crate::rules::workspaces::{self as rules, Orphaned};
 use crate::tenant::HarnessMode;
 use crate::tenant::tree::Tree;
 
@@ -57,6 +58,37 @@ impl Missing {
     }
 }
 
+/// Removes the files of a deleted sandbox, after what runs in them, and what is on record of them. Dropping this leaves the
+/// rest to the sweep.
+///
+/// # Errors
+/// Whatever stopped it.
+pub async fn remove_sandbox(tree: &Arc<Tree>, id: &str) -> Result<(), WorkspaceError> {
+    of(tree).remove(Removal::sandbox(id)).await?;
+    let id = id.to_owned();
+    tree.ports.store.tx(move |tx| rules::removed_sandbox(tx, &id)).await?;
+    Ok(())
+}
+
+/// Removes the files of sandboxes that were deleted and whose removal was cut short; answers which are done. One that
+/// something still runs in waits for the next pass.
+async fn removals(tree: &Arc<Tree>) -> Result<Vec<String>, WorkspaceError> {
+    let waiting = tree.ports.store.read(|reads| reads.sandbox_removals(SWEEP_PAGE)).await?;
+    let each = Duration::from_millis(SANDBOX_REMOVAL_MS);
+    let removing = waiting.iter().map(|id| tokio::time::timeout(each, remove_sandbox(tree, id)));
+    let mut done = Vec::new();
+    for (removed, id) in join_all(removing).await.into_iter().zip(&waiting) {
+        match removed {
+            Ok(Ok(())) => done.push(id.clone()),
+            Ok(Err(error)) => {
+                tracing::warn!(sandbox = id, %error, "the files of a deleted sandbox are still there")
+            }
+            Err(_) => tracing::info!(sandbox = id, "something still runs in a deleted sandbox"),
+        }
+    }
+    Ok(done)
+}
+
 /// One sweep: idle workspaces stop, those without an owner are removed, the record follows what is there.
 ///
 /// # Errors
@@ -68,16 +100,21 @@ pub async fn sweep(tree: &Arc<Tree>, missing: &Missing) -> Result<(), WorkspaceE
         return Ok(());
     }
     let store = &tree.ports.store;
+    let tenant = &tree.tenant;
     let read = move |reads: &mut dyn Reads| {
         let gone = rules::without_owner(reads, &records)?;
         let recorded: HashSet<String> = rules::all(reads)?.into_iter().map(|record| record.key).collect();
         Ok::<_, StoreError>((records, gone, recorded))
     };
-    let (listed, gone, recorded) = store.read(read).await?;
+    let (listed, Orphaned { keys: mut gone, sandboxes }, recorded) = store.read(read).await?;
     if !gone.is_empty() {
         workspaces.remove(Removal::keys(gone.clone())).await?;
         tracing::info!(count = gone.len(), "workspaces without an owner were removed");
     }
+    if !sandboxes.is_empty() {
+        store.tx(move |tx| rules::note_removals(tx, &sandboxes)).await?;
+    }
+    gone.extend(removals(tree).await?.iter().map(|id| sandbox_key(tenant, id)));
     let there: HashSet<&str> = listed.iter().map(|record| record.key.as_str()).collect();
     // While somebody has not answered, what is missing may be theirs.
     let nowhere = if complete { missing.nowhere(&recorded, &there) } else { Vec::new() };

@@ -350,7 +350,7 @@ fn opening_twice_re_attaches_and_opening_differently_is_409() {
         let mut other = opening(&id);
         other.creation = r#"{"agentId":"assistant","ownerUserId":"bob"}"#.into();
         assert!(matches!(world.tenant.open_session(other, &Reach::All).await, Err(Refusal::Conflict { .. })));
-        let stranger = Reach::Person { subject: "bob".into(), agents: None, token: false };
+        let stranger = Reach::Person { subject: "bob".into(), agents: None, token: false, sandboxes: None };
         assert!(matches!(world.tenant.session(&id, &stranger).await, Err(Refusal::NotFound(_))));
         assert!(matches!(
             world.tenant.open_session(opening(&id), &stranger).await,

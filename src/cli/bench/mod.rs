@@ -1,6 +1,7 @@
-//! `nylorun bench`: whole turns over HTTP, and durable appends straight into the store.
+//! `nylorun bench`: whole turns over HTTP, durable appends straight into the store, commands in sandboxes.
 
 mod appends;
+mod sandbox;
 mod server;
 mod turns;
 mod wire;
@@ -17,6 +18,7 @@ pub fn run(command: &Bench, global: &Global, out: &Out) -> Result<(), Fault> {
     match command {
         Bench::Turns(bench) => super::block_on(turns::run(bench, global, out)),
         Bench::Appends(bench) => super::block_on(appends::run(bench, out)),
+        Bench::Sandbox(bench) => super::block_on(sandbox::run(bench, out)),
     }
 }
 

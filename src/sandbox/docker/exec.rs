@@ -123,7 +123,7 @@ impl Daemon {
                 End::Exit(code.ok_or_else(|| Fault::Lost("nobody knows how it ended".to_owned()))?)
             }
         };
-        Ok(Ran { end, stdout: said.stdout, stderr: said.stderr })
+        Ok(Ran { end, stdout: said.stdout, stderr: said.stderr, notes: Vec::new() })
     }
 
     /// Ends every process of commands. Whether that could be done: a container that is full of processes starts no

@@ -10,6 +10,7 @@ mod artifacts;
 mod keys;
 mod reads;
 mod rows;
+mod sandboxes;
 mod tenant;
 mod tx;
 mod workspaces;
@@ -32,6 +33,7 @@ pub use self::rows::{
     AuditRow, CommandRow, Counts, CredentialRow, DefinitionRow, EffectRow, FoldSnapshotRow, IdempotencyRow,
     Page, PrincipalRow, RecordRow, TenantRow, UsageRow, WakeRow,
 };
+pub use self::sandboxes::{SandboxReads, SandboxTx};
 pub use self::tenant::{TenantReads, TenantTx};
 pub use self::tx::Tx;
 pub use self::workspaces::{WorkspaceReads, WorkspaceTx};

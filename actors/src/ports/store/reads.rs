@@ -5,7 +5,7 @@ use super::rows::{
     CommandRow, Counts, DefinitionRow, EffectRow, FoldSnapshotRow, Page, RecordRow, TenantRow, WakeRow,
 };
 use super::tenant::TenantReads;
-use super::{ArtifactReads, KeyReads, StoreResult, WorkspaceReads};
+use super::{ArtifactReads, KeyReads, SandboxReads, StoreResult, WorkspaceReads};
 use crate::model::Micros;
 use crate::model::effect::EffectStatus;
 use crate::model::ids::{AgentId, EffectId, SessionId, TurnId, WorkerId};
@@ -13,7 +13,9 @@ use crate::model::json::JsonText;
 use crate::model::session::{SessionDoc, SessionHead, SessionPin};
 
 /// Everything that can be read, in a transaction or on a reader's snapshot.
-pub trait Reads: ActionReads + ArtifactReads + KeyReads + TenantReads + WorkspaceReads {
+pub trait Reads:
+    ActionReads + ArtifactReads + KeyReads + SandboxReads + TenantReads + WorkspaceReads
+{
     /// The store's clock; it never goes back while the process lives.
     fn now(&self) -> Micros;
     /// The Tenant.

@@ -3,7 +3,7 @@
 use super::actions::ActionTx;
 use super::rows::{CommandRow, DefinitionRow, EffectRow, FoldSnapshotRow};
 use super::tenant::TenantTx;
-use super::{ArtifactTx, KeyTx, Reads, StoreResult, WorkspaceTx};
+use super::{ArtifactTx, KeyTx, Reads, SandboxTx, StoreResult, WorkspaceTx};
 use crate::model::Micros;
 use crate::model::effect::EffectStatus;
 use crate::model::event::EventKind;
@@ -15,7 +15,7 @@ use crate::model::session::{SessionDoc, SessionHead, SessionPin, SessionStatus};
 ///
 /// A write to a session or an effect that does not exist fails with [`StoreError::Missing`](super::StoreError::Missing). After any other error
 /// than `Missing` or `Conflict` the transaction is lost: whatever the closure answers, nothing of it is written.
-pub trait Tx: Reads + ActionTx + ArtifactTx + KeyTx + WorkspaceTx + TenantTx {
+pub trait Tx: Reads + ActionTx + ArtifactTx + KeyTx + SandboxTx + WorkspaceTx + TenantTx {
     /// A fresh random UUID.
     fn uuid(&mut self) -> String;
 

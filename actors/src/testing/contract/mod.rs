@@ -15,6 +15,7 @@ mod effects;
 mod keys;
 mod record;
 mod samples;
+mod sandboxes;
 mod sessions;
 mod tenant;
 mod transactions;
@@ -30,6 +31,7 @@ pub use artifacts::*;
 pub use effects::*;
 pub use keys::*;
 pub use record::*;
+pub use sandboxes::*;
 pub use sessions::*;
 pub use tenant::*;
 pub use transactions::*;
@@ -141,6 +143,10 @@ macro_rules! store_contract {
             definitions_and_manifests_are_kept
             commands_are_recorded_once_per_session_and_key
             workspaces_are_written_replaced_listed_and_deleted
+            sandboxes_are_written_once_replaced_listed_and_deleted
+            sessions_are_found_by_their_sandbox_and_by_their_turn
+            events_of_a_sandbox_count_from_zero_and_outlive_it
+            removals_wait_until_they_are_done
             actions_come_back_as_written_and_change_what_may_change
             an_action_needs_its_session_and_is_written_once
             due_actions_take_turns_between_sessions

@@ -1,10 +1,12 @@
 //! What the in-memory store holds: one sorted map per table, and how a change is undone.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::model::Micros;
 use crate::model::ids::{AgentId, EffectId, SessionId};
 use crate::model::json::JsonText;
+use crate::model::sandbox::SandboxResource;
 use crate::model::session::{SessionDoc, SessionHead, SessionPin};
 use crate::model::workspace::WorkspaceRecord;
 use crate::ports::store::{
@@ -54,6 +56,9 @@ pub(super) struct Tables {
     pub artifact_versions: BTreeMap<(String, i64), ArtifactVersionRow>,
     pub artifact_content: BTreeMap<(String, i64, String), ArtifactContentRow>,
     pub workspaces: BTreeMap<String, WorkspaceRecord>,
+    pub sandboxes: BTreeMap<String, SandboxResource>,
+    pub sandbox_events: BTreeMap<(String, i64), Arc<str>>,
+    pub sandbox_removals: BTreeMap<String, Micros>,
     /// With the order of their creation.
     pub actions: BTreeMap<EffectId, (u64, ActionRow)>,
     pub endpoints: BTreeMap<AgentId, EndpointRow>,

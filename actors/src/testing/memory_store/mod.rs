@@ -8,6 +8,7 @@ mod actions;
 mod artifacts;
 mod data;
 mod keys;
+mod sandboxes;
 mod tenant;
 mod tx;
 mod workspaces;

@@ -1,0 +1,376 @@
+//! Control groups: CPU time, memory and processes of a command with everything that it starts, limited by the kernel.
+//!
+//! Used where this process may make groups: version 2 with the controllers handed down to it, or version 1 as root. Each
+//! command has a group of its own, `<where this process is>/nylorun/<instance>/<process>-<n>`; it is removed with the
+//! command. What a process that was killed has left is removed by the next one of the same instance, which is the folder
+//! of the workspaces; groups of others are not touched.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use super::job::Limits;
+
+/// Microseconds over which CPU time is counted.
+const PERIOD_US: u64 = 100_000;
+/// The folder of all groups of ours.
+const FOLDER: &str = "nylorun";
+
+/// What is limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Controller {
+    Memory,
+    Pids,
+    Cpu,
+}
+
+impl Controller {
+    const ALL: [Self; 3] = [Self::Memory, Self::Pids, Self::Cpu];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Pids => "pids",
+            Self::Cpu => "cpu",
+        }
+    }
+
+    /// Which files say it, and whether they have to be there.
+    fn values(self, version: Version, limits: &Limits) -> Vec<(&'static str, String, bool)> {
+        let memory = limits.memory_bytes.to_string();
+        let quota = u64::from(limits.cpus.max(1)) * PERIOD_US;
+        match (self, version) {
+            (Self::Memory, Version::One) => vec![
+                ("memory.limit_in_bytes", memory.clone(), true),
+                ("memory.memsw.limit_in_bytes", memory, false),
+            ],
+            (Self::Memory, Version::Two) => {
+                vec![("memory.max", memory, true), ("memory.swap.max", "0".to_owned(), false)]
+            }
+            // One more for the helper.
+            (Self::Pids, _) => vec![("pids.max", (limits.processes + 1).to_string(), true)],
+            (Self::Cpu, Version::One) => vec![
+                ("cpu.cfs_period_us", PERIOD_US.to_string(), true),
+                ("cpu.cfs_quota_us", quota.to_string(), true),
+            ],
+            (Self::Cpu, Version::Two) => vec![("cpu.max", format!("{quota} {PERIOD_US}"), true)],
+        }
+    }
+}
+
+/// Of the kernel's interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Version {
+    One,
+    Two,
+}
+
+/// Groups that this process may make.
+#[derive(Clone, Debug)]
+pub struct Cgroups {
+    version: Version,
+    /// The instance's folder for each controller. In version 2 they are the same.
+    bases: Vec<(Controller, PathBuf)>,
+    made: Arc<AtomicU64>,
+}
+
+impl Cgroups {
+    /// Finds what this process may use and removes what its instance has left behind.
+    ///
+    /// # Errors
+    /// In words: why there is nothing.
+    pub fn find(instance: &str) -> Result<Self, String> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(|error| error.to_string())?;
+        let own = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
+        let two = two(&mounts, &own).ok_or("no cgroup v2 is mounted".to_owned());
+        let found = match two.and_then(|own| handed_down(&own, instance)) {
+            Ok(bases) => Ok((Version::Two, bases)),
+            Err(not_two) => writable(one(&mounts, &own), instance)
+                .map(|bases| (Version::One, bases))
+                .map_err(|not_one| format!("v2: {not_two}; v1: {not_one}")),
+        };
+        let (version, bases) = found?;
+        let groups = Self { version, bases, made: Arc::default() };
+        groups.tidy();
+        Ok(groups)
+    }
+
+    /// How it is called where limits are told.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self.version {
+            Version::One => "cgroup v1",
+            Version::Two => "cgroup v2",
+        }
+    }
+
+    /// Whether memory is limited, processes, CPU time.
+    #[must_use]
+    pub fn limits(&self) -> (bool, bool, bool) {
+        let has = |controller| self.bases.iter().any(|(is, _)| *is == controller);
+        (has(Controller::Memory), has(Controller::Pids), has(Controller::Cpu))
+    }
+
+    /// A group for one command. It is not made yet.
+    #[must_use]
+    pub fn plan(&self, limits: &Limits) -> Group {
+        let name = format!("{}-{}", std::process::id(), self.made.fetch_add(1, Ordering::Relaxed));
+        let mut dirs: Vec<Dir> = Vec::new();
+        for (controller, base) in &self.bases {
+            let values = controller.values(self.version, limits);
+            let values = values.into_iter().map(|(file, value, must)| (file.to_owned(), value, must));
+            let path = base.join(&name);
+            match dirs.iter_mut().find(|dir| dir.path == path) {
+                Some(dir) => dir.values.extend(values),
+                None => dirs.push(Dir { path, values: values.collect() }),
+            }
+        }
+        Group { dirs }
+    }
+
+    /// Removes the instance's own folders, once nothing runs any more.
+    pub fn forget(&self) {
+        for (_, base) in &self.bases {
+            // One that is in use stays.
+            let _ = fs::remove_dir(base);
+        }
+    }
+
+    /// Removes groups whose process is gone. Nothing of this one is running yet.
+    fn tidy(&self) {
+        let own = std::process::id();
+        for (_, base) in &self.bases {
+            for entry in fs::read_dir(base).into_iter().flatten().flatten() {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let Some(pid) = name.split('-').next().and_then(|pid| pid.parse::<u32>().ok()) else {
+                    continue;
+                };
+                let alive = pid != own && fs::exists(format!("/proc/{pid}")).unwrap_or(true);
+                if !alive {
+                    remove(&entry.path());
+                }
+            }
+        }
+    }
+}
+
+/// A group of one command.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    dirs: Vec<Dir>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Dir {
+    path: PathBuf,
+    values: Vec<(String, String, bool)>,
+}
+
+impl Group {
+    /// Makes it. Whoever writes `0` into all of the files is in it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn make(&self) -> std::io::Result<Vec<File>> {
+        let mut doors = Vec::new();
+        for dir in &self.dirs {
+            fs::create_dir_all(&dir.path)?;
+            for (name, value, must) in &dir.values {
+                match put(&dir.path.join(name), value) {
+                    Err(error) if *must => return Err(error),
+                    _ => {}
+                }
+            }
+            doors.push(File::options().write(true).open(dir.path.join("cgroup.procs"))?);
+        }
+        Ok(doors)
+    }
+
+    /// Ends what is in it, removes it, and says whether something in it was killed for its memory.
+    #[must_use]
+    pub fn end(&self) -> bool {
+        let mut killed = false;
+        for dir in &self.dirs {
+            killed |= ["memory.oom_control", "memory.events"].iter().any(|name| {
+                let text = fs::read_to_string(dir.path.join(name)).unwrap_or_default();
+                text.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|n| n.trim() != "0"))
+            });
+            remove(&dir.path);
+        }
+        killed
+    }
+}
+
+/// Removes a group with what runs in it.
+fn remove(path: &Path) {
+    for round in 0..400_u32 {
+        match fs::remove_dir(path) {
+            Ok(()) => return,
+            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            Err(_) => {}
+        }
+        for pid in fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default().lines() {
+            if let Some(pid) = pid.parse().ok().filter(|pid| *pid > 1) {
+                // It may have ended this very moment.
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
+        std::thread::sleep(Duration::from_micros(u64::from(round.min(50)) * 200 + 100));
+    }
+    tracing::warn!(path = %path.display(), "a control group cannot be removed");
+}
+
+fn put(path: &Path, value: &str) -> std::io::Result<()> {
+    File::options().write(true).open(path)?.write_all(value.as_bytes())
+}
+
+/// The mounts of a type: root, mount point, and the options of the file system.
+fn mounts<'a>(text: &'a str, of: &'a str) -> impl Iterator<Item = (&'a str, &'a str, &'a str)> {
+    text.lines().filter_map(move |line| {
+        let (mount, system) = line.split_once(" - ")?;
+        let mut mount = mount.split(' ').skip(3);
+        let mut system = system.split(' ');
+        let (root, point) = (mount.next()?, mount.next()?);
+        (system.next()? == of).then_some((root, point, system.nth(1).unwrap_or("")))
+    })
+}
+
+/// Where a path of a hierarchy is.
+fn place(root: &str, point: &str, path: &str) -> PathBuf {
+    let below = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
+    Path::new(point).join(below)
+}
+
+/// Where this process is in version 1, for each controller.
+fn one(mountinfo: &str, own: &str) -> Vec<(Controller, PathBuf)> {
+    let mut found = Vec::new();
+    for controller in Controller::ALL {
+        let has = |list: &str| list.split(',').any(|name| name == controller.name());
+        let mount = mounts(mountinfo, "cgroup").find(|(_, _, options)| has(options));
+        let path = own.lines().find_map(|line| {
+            let (list, path) = line.split_once(':')?.1.split_once(':')?;
+            has(list).then_some(path)
+        });
+        if let (Some((root, point, _)), Some(path)) = (mount, path) {
+            found.push((controller, place(root, point, path)));
+        }
+    }
+    found
+}
+
+/// Where this process is in version 2.
+fn two(mountinfo: &str, own: &str) -> Option<PathBuf> {
+    let (root, point, _) = mounts(mountinfo, "cgroup2").next()?;
+    let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+    Some(place(root, point, path))
+}
+
+fn writable(own: Vec<(Controller, PathBuf)>, instance: &str) -> Result<Vec<(Controller, PathBuf)>, String> {
+    let mut bases = Vec::new();
+    let mut problem = "no controller is mounted".to_owned();
+    for (controller, path) in own {
+        let base = path.join(FOLDER).join(instance);
+        match fs::create_dir_all(&base) {
+            Ok(()) => bases.push((controller, base)),
+            Err(error) => problem = format!("{}: {error}", base.display()),
+        }
+    }
+    let memory = bases.iter().any(|(controller, _)| *controller == Controller::Memory);
+    if memory { Ok(bases) } else { Err(problem) }
+}
+
+/// Makes the instance's folder in version 2, with the controllers handed down to it.
+fn handed_down(own: &Path, instance: &str) -> Result<Vec<(Controller, PathBuf)>, String> {
+    let read = |path: &Path, name| fs::read_to_string(path.join(name)).unwrap_or_default();
+    let there = read(own, "cgroup.controllers");
+    let has = |controller: Controller| there.split_whitespace().any(|name| name == controller.name());
+    let controllers: Vec<Controller> = Controller::ALL.into_iter().filter(|c| has(*c)).collect();
+    if !controllers.contains(&Controller::Memory) {
+        return Err(format!("{} has no controller for memory", own.display()));
+    }
+    let wanted: Vec<String> =
+        controllers.iter().map(|controller| format!("+{}", controller.name())).collect();
+    let wanted = wanted.join(" ");
+    let hand_down = |path: &Path| {
+        put(&path.join("cgroup.subtree_control"), &wanted)
+            .map_err(|error| format!("{} hands nothing down: {error}", path.display()))
+    };
+    if hand_down(own).is_err() {
+        // A group with processes in it hands nothing down; this one may be alone in it and move.
+        let pid = std::process::id().to_string();
+        if read(own, "cgroup.procs").split_whitespace().any(|in_it| in_it != pid) {
+            return Err(format!("{} has other processes in it", own.display()));
+        }
+        let leaf = own.join("nylorun-runtime");
+        let moved = fs::create_dir_all(&leaf).and_then(|()| put(&leaf.join("cgroup.procs"), &pid));
+        moved.map_err(|error| format!("{} cannot be used: {error}", leaf.display()))?;
+        hand_down(own)?;
+    }
+    let folder = own.join(FOLDER);
+    let base = folder.join(instance);
+    fs::create_dir_all(&base).map_err(|error| format!("{}: {error}", base.display()))?;
+    hand_down(&folder)?;
+    hand_down(&base)?;
+    Ok(controllers.into_iter().map(|controller| (controller, base.clone())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+30 23 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
+31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid - cgroup cgroup rw,cpu,cpuacct
+32 30 0:28 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+33 30 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate
+";
+    const OWN: &str = "4:memory:/docker/abc/child\n3:cpu,cpuacct:/\n0::/user.slice/run\n";
+
+    #[test]
+    fn the_group_of_this_process_is_found_where_its_hierarchies_are_mounted() {
+        assert_eq!(
+            one(MOUNTS, OWN),
+            [
+                (Controller::Memory, PathBuf::from("/sys/fs/cgroup/memory/child")),
+                (Controller::Cpu, PathBuf::from("/sys/fs/cgroup/cpu,cpuacct")),
+            ]
+        );
+        assert_eq!(two(MOUNTS, OWN), Some(PathBuf::from("/sys/fs/cgroup/unified/user.slice/run")));
+        assert_eq!((one("", OWN), two("", OWN)), (vec![], None));
+    }
+
+    #[test]
+    fn version_2_is_used_only_with_the_controller_for_memory_and_has_one_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path();
+        fs::write(own.join("cgroup.controllers"), "cpu io pids\n").unwrap();
+        assert!(handed_down(own, "i").unwrap_err().contains("memory"));
+        fs::write(own.join("cgroup.controllers"), "cpu io memory pids\n").unwrap();
+        fs::write(own.join("cgroup.subtree_control"), "").unwrap();
+        let base = own.join("nylorun/i");
+        fs::create_dir_all(&base).unwrap();
+        for path in [base.parent().unwrap(), &base] {
+            fs::write(path.join("cgroup.subtree_control"), "").unwrap();
+        }
+        let bases = handed_down(own, "i").unwrap();
+        assert!(bases.len() == 3 && bases.iter().all(|(_, path)| *path == base));
+        assert_eq!(fs::read_to_string(base.join("cgroup.subtree_control")).unwrap(), "+memory +pids +cpu");
+        let groups = Cgroups { version: Version::Two, bases, made: Arc::default() };
+        let group = groups.plan(&Limits { cpus: 3, memory_bytes: 5, processes: 7, ..Limits::default() });
+        let values = &group.dirs[0].values;
+        let of =
+            |name: &str| values.iter().find(|(file, _, _)| file == name).map(|(_, value, _)| value.as_str());
+        assert_eq!(group.dirs.len(), 1);
+        assert_eq!(
+            (of("memory.max"), of("pids.max"), of("cpu.max")),
+            (Some("5"), Some("8"), Some("300000 100000"))
+        );
+    }
+}

@@ -1,0 +1,117 @@
+//! The processes that a keeper answers for: everything below it, whatever sessions and groups they have made. A keeper
+//! is their subreaper, so that what has lost its parent is still below it.
+
+use std::fs;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// What a family takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Takes {
+    /// Bytes of memory that are its own, swapped ones too.
+    pub memory: u64,
+    /// Processes and threads.
+    pub tasks: u64,
+}
+
+/// Every process below one, parents first.
+#[must_use]
+pub fn below(of: Pid) -> Vec<Pid> {
+    let mut all = Vec::new();
+    let mut next = children(of);
+    while let Some(pid) = next.pop() {
+        all.push(pid);
+        next.extend(children(pid));
+    }
+    all
+}
+
+fn children(of: Pid) -> Vec<Pid> {
+    // One that has ended has none.
+    let tasks = fs::read_dir(format!("/proc/{of}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+        .map(Pid::from_raw)
+        .collect()
+}
+
+/// Whether this system tells which processes are below one.
+#[must_use]
+pub fn told() -> bool {
+    fs::exists(format!("/proc/self/task/{}/children", nix::unistd::getpid())).unwrap_or(false)
+}
+
+/// What the processes below one take.
+#[must_use]
+pub fn takes(of: Pid) -> Takes {
+    let mut takes = Takes::default();
+    for pid in below(of) {
+        let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { continue };
+        for line in status.lines() {
+            let Some((name, value)) = line.split_once(':') else { continue };
+            let number = || value.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+            match name {
+                "RssAnon" | "RssShmem" | "VmSwap" => takes.memory += number() * 1024,
+                "Threads" => takes.tasks += number(),
+                _ => {}
+            }
+        }
+    }
+    takes
+}
+
+/// Takes in those that have ended; the exit code of `of` if it is among them.
+pub fn reap(of: Pid) -> Option<i32> {
+    let mut code = None;
+    loop {
+        let (pid, with) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(pid, with)) => (pid, with),
+            Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 128 + signal as i32),
+            Err(Errno::EINTR) => continue,
+            Ok(WaitStatus::StillAlive) | Err(_) => return code,
+            Ok(_) => continue,
+        };
+        if pid == of {
+            code = Some(with);
+        }
+    }
+}
+
+/// Ends everything below this process. What forks on meanwhile is stopped first, so that the hunt comes to an end; the
+/// exit code of `of` if it was among it.
+pub fn end(of: Pid) -> Option<i32> {
+    let own = nix::unistd::getpid();
+    let mut code = reap(of);
+    // Stopped processes stay where they are; each round finds fewer that are not.
+    for round in 0..200_u32 {
+        let mut seen = below(own);
+        if seen.is_empty() {
+            break;
+        }
+        for _ in 0..8 {
+            seen.iter().for_each(|pid| send(*pid, Signal::SIGSTOP));
+            let now = below(own);
+            if now.iter().all(|pid| seen.contains(pid)) {
+                break;
+            }
+            seen = now;
+        }
+        // Children before their parents, so that none has a moment to itself.
+        seen.iter().rev().for_each(|pid| send(*pid, Signal::SIGKILL));
+        if round > 0 {
+            std::thread::sleep(Duration::from_micros(u64::from(round.min(20)) * 100));
+        }
+        code = code.or(reap(of));
+    }
+    code
+}
+
+fn send(pid: Pid, signal: Signal) {
+    // It may have ended this very moment.
+    let _ = kill(pid, signal);
+}

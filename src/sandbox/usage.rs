@@ -1,0 +1,263 @@
+//! What a workspace has on disk: counted while commands run, and between them (DESIGN.md, section 8).
+//!
+//! Quotas of file systems cannot be had by ordinary users, so files are counted: blocks as the file system says, each
+//! inode once, folders too, temporary files too, and files that are deleted and still open while a command runs. A
+//! command may overshoot by what it writes between two looks; large trees are looked at less often.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::unistd::Pid;
+
+use super::control::{Over, size};
+use super::family;
+use super::job::Limits;
+
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(200);
+/// How much longer than a look takes is waited until the next.
+const EASE: u32 = 8;
+/// What a workspace that is over its limit may grow by, so that commands can still delete: bytes.
+const SLACK_BYTES: u64 = 1024 * 1024;
+/// See [`SLACK_BYTES`]: files.
+const SLACK_INODES: u64 = 64;
+
+/// What is on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes.
+    pub bytes: u64,
+    /// Files and folders.
+    pub inodes: u64,
+}
+
+impl Usage {
+    /// Which limit it is over.
+    #[must_use]
+    pub fn over(&self, limits: &Limits) -> Option<Over> {
+        if self.bytes > limits.disk_bytes {
+            return Some(Over::Disk(limits.disk_bytes));
+        }
+        (self.inodes > limits.inodes).then_some(Over::Inodes(limits.inodes))
+    }
+
+    /// For whoever reads it.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        format!("{} in {} files", size(self.bytes), self.inodes)
+    }
+}
+
+/// Counts what is below a workspace's folder. A folder that a command has closed is opened again: it would hide what is
+/// in it.
+#[must_use]
+pub fn count(folder: &Path) -> Usage {
+    let (mut usage, mut linked) = (Usage::default(), HashSet::new());
+    let mut folders = vec![folder.join("workspace"), folder.join("tmp")];
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(&folder).or_else(|error| {
+            if error.kind() != std::io::ErrorKind::PermissionDenied {
+                return Err(error);
+            }
+            let link = fs::symlink_metadata(&folder)?.is_symlink();
+            if !link {
+                fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
+            }
+            fs::read_dir(&folder)
+        });
+        // What is gone takes nothing.
+        for entry in entries.into_iter().flatten().flatten() {
+            let Ok(meta) = entry.metadata() else { continue };
+            if !meta.is_dir() && meta.nlink() > 1 && !linked.insert((meta.dev(), meta.ino())) {
+                continue;
+            }
+            usage.bytes += meta.blocks() * 512;
+            usage.inodes += 1;
+            if meta.is_dir() {
+                folders.push(entry.path());
+            }
+        }
+    }
+    usage
+}
+
+/// Bytes of files that are deleted and still open in a family of processes, on the file system of a folder.
+fn deleted(folder: &Path, keeper: Pid) -> u64 {
+    let Ok(dev) = fs::metadata(folder).map(|meta| meta.dev()) else { return 0 };
+    let (mut seen, mut bytes) = (HashSet::new(), 0);
+    for pid in family::below(keeper) {
+        for fd in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+            let Ok(meta) = fs::metadata(fd.path()) else { continue };
+            if meta.is_file() && meta.dev() == dev && meta.nlink() == 0 && seen.insert(meta.ino()) {
+                bytes += meta.blocks() * 512;
+            }
+        }
+    }
+    bytes
+}
+
+/// What was found, when, and how long it took.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    usage: Usage,
+    at: Instant,
+    took: Duration,
+}
+
+/// What workspaces were found to have, by key. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Usages(Arc<Mutex<HashMap<String, Found>>>);
+
+impl Usages {
+    fn with<T>(&self, work: impl FnOnce(&mut HashMap<String, Found>) -> T) -> T {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What was found last.
+    #[must_use]
+    pub fn last(&self, key: &str) -> Option<Usage> {
+        self.with(|all| all.get(key).map(|found| found.usage))
+    }
+
+    /// Adds what a tool of ours has written, until it is counted.
+    pub fn add(&self, key: &str, bytes: u64) {
+        self.with(|all| {
+            if let Some(Found { usage, .. }) = all.get_mut(key) {
+                usage.bytes += bytes;
+                usage.inodes += 1;
+            }
+        });
+    }
+
+    /// Forgets a workspace.
+    pub fn forget(&self, key: &str) {
+        self.with(|all| all.remove(key));
+    }
+
+    /// Counts, and keeps what was found; with how long it took.
+    pub async fn look(&self, key: &str, folder: &Path) -> (Usage, Duration) {
+        self.look_with(key, folder, None).await
+    }
+
+    /// Counts on the side what a command has left, unless a large tree was counted a short while ago.
+    pub fn look_soon(&self, key: &str, folder: &Path) {
+        let fresh = self.with(|all| all.get(key).is_some_and(|found| found.at.elapsed() < found.took * EASE));
+        if !fresh {
+            let (usages, key, folder) = (self.clone(), key.to_owned(), folder.to_owned());
+            tokio::spawn(async move { usages.look(&key, &folder).await });
+        }
+    }
+
+    async fn look_with(&self, key: &str, folder: &Path, keeper: Option<Pid>) -> (Usage, Duration) {
+        let folder = folder.to_owned();
+        let began = Instant::now();
+        let counted = tokio::task::spawn_blocking(move || {
+            (count(&folder), keeper.map_or(0, |keeper| deleted(&folder.join("workspace"), keeper)))
+        });
+        let (usage, deleted) = counted.await.unwrap_or_default();
+        let took = began.elapsed();
+        self.with(|all| all.insert(key.to_owned(), Found { usage, at: Instant::now(), took }));
+        (Usage { bytes: usage.bytes + deleted, ..usage }, took)
+    }
+
+    /// Looks at a workspace in which a command runs, for as long as it is polled; ends with the limit that it has gone
+    /// over. One that was over it before may still shrink.
+    pub async fn watch(&self, key: &str, folder: PathBuf, limits: Limits, keeper: Option<Pid>) -> Over {
+        let before = self.last(key).unwrap_or_default();
+        let most = Limits {
+            disk_bytes: limits.disk_bytes.max(before.bytes + SLACK_BYTES),
+            inodes: limits.inodes.max(before.inodes + SLACK_INODES),
+            ..limits
+        };
+        let most = if before.over(&limits).is_some() { most } else { limits };
+        let mut wait = LOOK;
+        loop {
+            tokio::time::sleep(wait).await;
+            let (usage, took) = self.look_with(key, &folder, keeper).await;
+            if usage.over(&most).is_some() {
+                return usage.over(&limits).unwrap_or(Over::Disk(limits.disk_bytes));
+            }
+            wait = LOOK.max(took * EASE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn space() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["workspace", "tmp"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn every_inode_counts_once_and_nothing_outside() {
+        let dir = space();
+        assert_eq!(count(dir.path()), Usage::default());
+        let (workspace, tmp) = (dir.path().join("workspace"), dir.path().join("tmp"));
+        fs::create_dir(workspace.join("d")).unwrap();
+        fs::write(workspace.join("d/a"), vec![1; 100_000]).unwrap();
+        fs::hard_link(workspace.join("d/a"), tmp.join("b")).unwrap();
+        symlink("/usr", workspace.join("link")).unwrap();
+        let usage = count(dir.path());
+        assert_eq!(usage.inodes, 3, "a folder, a file with two names, a link that is not followed");
+        assert!((100_000..200_000).contains(&usage.bytes), "{usage:?}");
+        fs::set_permissions(workspace.join("d"), fs::Permissions::from_mode(0o000)).unwrap();
+        assert_eq!(count(dir.path()).inodes, 3, "a closed folder hides nothing");
+    }
+
+    #[tokio::test]
+    async fn a_workspace_that_grows_over_its_limit_is_told_and_one_that_was_over_it_may_shrink() {
+        let (dir, usages) = (space(), Usages::default());
+        let limits = Limits { disk_bytes: 50_000, inodes: 10, ..Limits::default() };
+        let watch = |usages: Usages| {
+            let folder = dir.path().to_owned();
+            async move {
+                let watched = usages.watch("k", folder, limits, None);
+                tokio::time::timeout(Duration::from_secs(1), watched).await.ok()
+            }
+        };
+        assert_eq!(watch(usages.clone()).await, None);
+        fs::write(dir.path().join("workspace/a"), vec![1; 100_000]).unwrap();
+        assert_eq!(watch(usages.clone()).await, Some(Over::Disk(50_000)));
+        assert_eq!(watch(usages.clone()).await, None, "it was over it before");
+        fs::write(dir.path().join("workspace/b"), vec![1; 2_000_000]).unwrap();
+        assert_eq!(watch(usages.clone()).await, Some(Over::Disk(50_000)), "it grows");
+        for name in ["a", "b"] {
+            fs::remove_file(dir.path().join("workspace").join(name)).unwrap();
+        }
+        usages.look("k", dir.path()).await;
+        (0..12).for_each(|n| fs::write(dir.path().join(format!("tmp/{n}")), "").unwrap());
+        assert_eq!(watch(usages).await, Some(Over::Inodes(10)));
+    }
+
+    #[test]
+    fn a_file_that_is_deleted_and_open_counts() {
+        let dir = space();
+        let folder = dir.path().join("workspace");
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "exec 3>f; rm f; head -c 300000 /dev/zero >&3; echo; read -r _"])
+            .current_dir(&folder)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut byte = [0];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut byte).unwrap();
+        assert_eq!(count(dir.path()).inodes, 0);
+        // This process stands in for the keeper.
+        assert!(deleted(&folder, Pid::this()) >= 300_000);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(deleted(&folder, Pid::this()), 0);
+    }
+}

@@ -1,0 +1,266 @@
+//! A command takes no more than its share, and leaves nothing behind; the same in every backend that keeps apart.
+
+use std::time::{Duration, Instant};
+
+use nylorun::sandbox::backend::HOST_UID;
+use nylorun::sandbox::cgroups::Group;
+use nylorun::sandbox::choice::Kind;
+use nylorun::sandbox::control::Over;
+use nylorun::sandbox::folders;
+use nylorun::sandbox::job::{ByKernel, Cage, Job, Limits, Work};
+use nylorun::sandbox::run::{End, Runner};
+use nylorun_actors::model::workspace::{Removal, Tool, ToolOutcome};
+use nylorun_actors::ports::workspaces::WorkspaceManager as _;
+use serde_json::json;
+
+use super::figures::{Host, alive, gone, groups, resident};
+use super::support::{Spaces, for_each_backend};
+
+fn said(output: &nylorun_actors::model::Json) -> &str {
+    output["stderr"].as_str().unwrap()
+}
+
+async fn a_fork_bomb_is_bounded_and_ends_with_its_time(kind: Kind) {
+    let spaces = Spaces::with(kind, Limits { processes: 64, ..Limits::default() });
+    spaces.says("s", "true").await;
+    let (before, began) = (Host::now(), Instant::now());
+    let mark = format!("bomb-{}", std::process::id());
+    let bomb =
+        json!({"command": format!("b() {{ b | b & }}; b 2>/dev/null; sleep 60 # {mark}"), "timeout": 2});
+    let call = tokio::spawn(spaces.start("s", Tool::Bash, bomb));
+    let mut most = 0;
+    while !call.is_finished() {
+        most = most.max(alive(&mark));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let ToolOutcome::Completed { output } = call.await.unwrap().unwrap() else { panic!() };
+    // Where a watcher counts it may be killed before.
+    assert!(output["timedOut"] == true || output["exitCode"] == 137, "{output}");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(most <= 80, "{most} at once");
+    gone(&mark);
+    assert_eq!(Host::now(), before);
+    assert_eq!(spaces.says("s", "echo fine").await, "fine");
+}
+
+async fn memory_is_limited_for_all_processes_together(kind: Kind) {
+    let mut spaces = Spaces::new(kind);
+    spaces.spec = json!({"resources": {"cpus": 1, "memory": "128MiB"}});
+    let mark = format!("hog-{}", std::process::id());
+    let one = spaces.bash("s", &format!("perl -e '$x = \"a\" x (400 << 20); sleep 5 # {mark}'")).await;
+    assert_ne!(one["exitCode"], 0, "{one}");
+    // None of them is over the limit, all of them are.
+    let hog = format!("perl -e '$x = \"a\" x (40 << 20); sleep 3; print \"whole\\n\" # {mark}'");
+    let many = spaces.bash("s", &format!("for n in 1 2 3 4 5 6; do {hog} & done; wait")).await;
+    let whole = many["stdout"].as_str().unwrap().lines().count();
+    assert!(whole < 6, "{many}");
+    assert!(said(&many).contains("memory"), "{many}");
+    gone(&mark);
+    assert_eq!(spaces.says("s", "nproc; echo fine").await, "1\nfine");
+}
+
+async fn the_disk_of_a_workspace_is_limited(kind: Kind) {
+    let spaces = Spaces::with(kind, Limits { disk_bytes: 20 << 20, ..Limits::default() });
+    let one = spaces.bash("s", "head -c 200M /dev/zero > one").await;
+    assert_ne!(one["exitCode"], 0, "one file: {one}");
+    spaces.says("s", "rm -f one").await;
+    // Each of them is small; a pause lets a watcher look.
+    let fill = "n=0; while head -c 1M /dev/zero > f$n; do n=$((n+1)); sleep 0.005; done";
+    let many = spaces.bash("s", fill).await;
+    assert_eq!(many["exitCode"], 137, "{many}");
+    assert!(said(&many).contains("20 MiB on disk"), "{many}");
+    let folder = spaces.folder("s");
+    let used =
+        || std::fs::read_dir(&folder).unwrap().flatten().map(|e| e.metadata().unwrap().len()).sum::<u64>();
+    assert!(used() < 250 << 20, "{}", used());
+    // A full workspace says so, takes nothing more from commands or tools, and can be emptied.
+    let full = spaces.bash("s", "head -c 2M /dev/zero > more; echo tried").await;
+    assert!(said(&full).contains("full"), "{full}");
+    assert!(std::fs::metadata(folder.join("more")).map_or(0, |meta| meta.len()) < 1 << 20);
+    match spaces.call("s", Tool::Write, json!({"path": "w", "content": "x"})).await.unwrap() {
+        ToolOutcome::Failed { code, message } => {
+            assert!(code == "sandbox.write_failed" && message.contains("20 MiB"))
+        }
+        other => panic!("{other:?}"),
+    }
+    spaces.says("s", "rm -f *").await;
+    spaces.output("s", Tool::Write, json!({"path": "w", "content": "x"})).await;
+    assert_eq!(spaces.bash("s", "echo y > w").await["stderr"], "", "it is not full any more");
+    // The temporary folder counts, and so does what is deleted and still open.
+    let tmp = spaces
+        .bash("s", "n=0; while head -c 1M /dev/zero > \"$TMPDIR/$n\"; do n=$((n+1)); sleep 0.005; done")
+        .await;
+    assert_eq!(tmp["exitCode"], 137, "{tmp}");
+    spaces.says("s", "rm -f \"$TMPDIR\"/*; true").await;
+    let hidden = "for n in $(seq 30); do eval \"exec {fd}>hidden\"; rm hidden; head -c 2M /dev/zero >&$fd; done; sleep 20";
+    let hidden = spaces.bash("s", hidden).await;
+    assert_eq!(hidden["exitCode"], 137, "{hidden}");
+}
+
+async fn the_number_of_files_is_limited(kind: Kind) {
+    let spaces = Spaces::with(kind, Limits { inodes: 500, ..Limits::default() });
+    let output = spaces.bash("s", "n=0; while : > f$n; do n=$((n+1)); sleep 0.001; done").await;
+    assert_eq!(output["exitCode"], 137, "{output}");
+    assert!(said(&output).contains("500 files"), "{output}");
+    assert!(std::fs::read_dir(spaces.folder("s")).unwrap().count() < 50_000);
+    spaces.says("s", "find . -type f -delete").await;
+    assert_eq!(spaces.bash("s", "echo y > w").await["stderr"], "");
+}
+
+async fn a_flood_of_a_gigabyte_takes_no_memory(kind: Kind) {
+    let spaces = Spaces::new(kind);
+    spaces.says("s", "true").await;
+    let before = resident();
+    let output =
+        spaces.output("s", Tool::Bash, json!({"command": "head -c 1G /dev/zero", "timeout": 300})).await;
+    assert_eq!((&output["exitCode"], &output["truncated"]), (&json!(0), &json!(true)));
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 48 << 20, "{grown} bytes more");
+}
+
+async fn no_daemon_or_zombie_is_left_behind(kind: Kind) {
+    let spaces = Spaces::new(kind);
+    spaces.says("s", "true").await;
+    let before = Host::now();
+    let seconds = 100_000 + std::process::id();
+    let mark = format!("sleep\0{seconds}");
+    for command in [
+        format!("sleep {seconds} &"),
+        format!("setsid sleep {seconds} & disown"),
+        format!("(setsid nohup sleep {seconds} >/dev/null 2>&1 </dev/null &)"),
+        format!(
+            "perl -MPOSIX -e 'for (1..20) {{ fork or do {{ setsid; fork and _exit 0; exec \"sleep\", {seconds} }} }} wait'; sleep 0.2"
+        ),
+        format!("bash -c 'trap \"\" TERM HUP INT; sleep {seconds} & exec sleep {seconds}' & sleep 0.1"),
+        // Orphans that have ended and that nobody has waited for.
+        "for n in $(seq 30); do (sleep 0.01 &) ; done; sleep 0.2".to_owned(),
+    ] {
+        let began = Instant::now();
+        spaces.bash("s", &command).await;
+        assert!(began.elapsed() < Duration::from_secs(5), "{command}");
+        assert_eq!(alive(&mark), 0, "{command}");
+        assert_eq!(Host::now(), before, "{command}");
+    }
+    // What is killed with its time, or with its caller, leaves nothing either.
+    let late = json!({"command": format!("setsid sleep {seconds} & sleep {seconds}"), "timeout": 0.3});
+    assert_eq!(spaces.output("s", Tool::Bash, late.clone()).await["timedOut"], true);
+    let given_up = tokio::spawn(spaces.start("s", Tool::Bash, json!({"command": late["command"]})));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(alive(&mark) >= 1);
+    given_up.abort();
+    gone(&mark);
+    spaces.says("s", "true").await;
+    assert_eq!(Host::now(), before);
+}
+
+async fn two_hundred_workspaces_leave_nothing(kind: Kind) {
+    let spaces = Spaces::new(kind);
+    spaces.says("first", "true").await;
+    let before = Host::now();
+    for n in 0..200 {
+        let session = format!("s{n}");
+        assert_eq!(spaces.says(&session, "echo hi > file; cat file").await, "hi");
+        if n % 20 == 19 {
+            spaces.manager.remove(Removal::everything()).await.unwrap();
+        }
+    }
+    let left = std::fs::read_dir(spaces.dir.path().join("sandboxes")).unwrap().flatten();
+    assert_eq!(left.filter(|entry| entry.path().is_dir()).count(), 0);
+    assert_eq!(Host::now(), before);
+    assert!(groups(std::process::id()).is_empty());
+    spaces.manager.close(None).await;
+}
+
+async fn where_the_kernel_does_not_limit_a_watcher_does(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    folders::make(&dir.path().join("space")).unwrap();
+    let runner = Runner::new(env!("CARGO_BIN_EXE_nylorun").into());
+    let run = async |command: &str, limits: Limits, seconds: u64| {
+        let job = Job {
+            cage: if kind == Kind::Namespaces { Cage::Namespaces } else { Cage::Landlock },
+            folder: dir.path().join("space"),
+            host_uid: HOST_UID,
+            limits,
+            group: Group::default(),
+            kernel: ByKernel::default(),
+            work: Work::Command(command.to_owned()),
+        };
+        let (_never, sign) = tokio::sync::watch::channel(false);
+        runner.command(&job, Duration::from_secs(seconds), sign, None).await.unwrap()
+    };
+    let mark = format!("watched-{}", std::process::id());
+    let limits = Limits { memory_bytes: 128 << 20, processes: 30, ..Limits::default() };
+    let hog = format!("perl -e '$x = \"a\" x (40 << 20); sleep 20 # {mark}'");
+    let ran = run(&format!("for n in 1 2 3 4 5 6; do {hog} & done; wait"), limits, 60).await;
+    assert_eq!(ran.end, End::Over(Over::Memory(128 << 20)), "{}", ran.stderr.text().0);
+    gone(&mark);
+    let began = Instant::now();
+    let bomb = format!("b() {{ b | b & }}; b 2>/dev/null; sleep 60 # {mark}");
+    let bomb = run(&bomb, limits, 2);
+    let (mut most, mut bomb) = (0, std::pin::pin!(bomb));
+    let ran = loop {
+        tokio::select! {
+            ran = &mut bomb => break ran,
+            () = tokio::time::sleep(Duration::from_millis(20)) => most = most.max(alive(&mark)),
+        }
+    };
+    assert!(matches!(ran.end, End::TimedOut | End::Over(Over::Processes(30))), "{:?}", ran.end);
+    assert!(most <= 45 && began.elapsed() < Duration::from_secs(20), "{most} at once");
+    gone(&mark);
+    assert_eq!(run("exit 3", limits, 10).await.end, End::Exit(3));
+}
+
+/// The real program, killed while it runs commands.
+async fn kill_9_of_the_process_leaves_nothing_behind(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let seconds = 200_000 + std::process::id();
+    let mark = format!("sleep\0{seconds}");
+    let bench = |command: &str, runs: &str| {
+        let mut bench = std::process::Command::new(env!("CARGO_BIN_EXE_nylorun"));
+        bench.args([
+            "bench",
+            "sandbox",
+            "--backend",
+            kind.name(),
+            "--runs",
+            runs,
+            "--command",
+            command,
+            "--root",
+        ]);
+        bench.arg(dir.path()).stdout(std::process::Stdio::null());
+        bench
+    };
+    let mut process = bench(&format!("setsid sleep {seconds} & sleep {seconds}"), "1").spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    while alive(&mark) < 2 {
+        assert!(Instant::now() < until && process.try_wait().unwrap().is_none(), "it runs nothing");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let pid = process.id();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    gone(&mark);
+    // The helpers of it are gone, too, and the next process removes what the kernel keeps.
+    let until = Instant::now() + Duration::from_secs(5);
+    while alive(&dir.path().display().to_string()) > 0 {
+        assert!(Instant::now() < until);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(bench("true", "1").status().unwrap().success());
+    assert_eq!(groups(pid), Vec::<std::path::PathBuf>::new());
+}
+
+for_each_backend! {
+    apart:
+    a_fork_bomb_is_bounded_and_ends_with_its_time
+    memory_is_limited_for_all_processes_together
+    the_disk_of_a_workspace_is_limited
+    the_number_of_files_is_limited
+    a_flood_of_a_gigabyte_takes_no_memory
+    no_daemon_or_zombie_is_left_behind
+    two_hundred_workspaces_leave_nothing
+    where_the_kernel_does_not_limit_a_watcher_does
+    kill_9_of_the_process_leaves_nothing_behind
+}
