@@ -58,7 +58,11 @@ async fn memory_is_limited_for_all_processes_together(kind: Kind) {
     assert!(whole < 6, "{many}");
     assert!(said(&many).contains("memory"), "{many}");
     gone(&mark);
-    assert_eq!(spaces.says("s", "nproc; echo fine").await, "1\nfine");
+    if kind != Kind::Docker {
+        // A container has a share of all CPUs instead.
+        assert_eq!(spaces.says("s", "nproc").await, "1");
+    }
+    assert_eq!(spaces.says("s", "echo fine").await, "fine");
 }
 
 async fn the_disk_of_a_workspace_is_limited(kind: Kind) {
@@ -156,6 +160,10 @@ async fn no_daemon_or_zombie_is_left_behind(kind: Kind) {
 }
 
 async fn two_hundred_workspaces_leave_nothing(kind: Kind) {
+    if kind == Kind::Docker {
+        // Twenty, in `docker.rs`: a container takes a second to come and go.
+        return;
+    }
     let spaces = Spaces::new(kind);
     spaces.says("first", "true").await;
     let before = Host::now();
@@ -186,10 +194,20 @@ async fn where_the_kernel_does_not_limit_a_watcher_does(kind: Kind) {
             limits,
             group: Group::default(),
             kernel: ByKernel::default(),
+            hosts: nylorun::gates::egress::allow::Allow::default(),
             work: Work::Command(command.to_owned()),
         };
         let (_never, sign) = tokio::sync::watch::channel(false);
-        runner.command(&job, Duration::from_secs(seconds), sign, None).await.unwrap()
+        runner
+            .command(
+                &job,
+                Duration::from_secs(seconds),
+                sign,
+                None,
+                &nylorun::gates::egress::Egress::default(),
+            )
+            .await
+            .unwrap()
     };
     let mark = format!("watched-{}", std::process::id());
     let limits = Limits { memory_bytes: 128 << 20, processes: 30, ..Limits::default() };
@@ -233,6 +251,10 @@ async fn a_stem_that_is_killed_is_started_again(kind: Kind) {
 
 /// The real program, killed while it runs commands.
 async fn kill_9_of_the_process_leaves_nothing_behind(kind: Kind) {
+    if kind == Kind::Docker {
+        // In `docker.rs`: a container outlives its process, until the next one removes it.
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let seconds = 200_000 + std::process::id();
     let mark = format!("sleep\0{seconds}");
