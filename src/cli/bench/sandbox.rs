@@ -69,7 +69,14 @@ pub async fn run(bench: &BenchSandbox, out: &Out) -> Result<(), Fault> {
             skipped.push(json!({ "backend": kind.name(), "reason": why }));
             continue;
         }
-        let report = Bench::new(kind, means, bench)?.measure().await?;
+        let report = match Bench::new(kind, means, bench)?.measure().await {
+            Ok(report) => report,
+            Err(fault) if named.is_some() => return Err(fault),
+            Err(fault) => {
+                skipped.push(json!({ "backend": kind.name(), "reason": fault.message }));
+                continue;
+            }
+        };
         if !out.is_json() {
             print(&report, out)?;
         }
