@@ -15,10 +15,10 @@ DEB_DOCKER := docker.io busybox-static
 DEB_PYTHON := python3 python3-cryptography
 
 .DEFAULT_GOAL := help
-.PHONY: help run build install test lint fmt bench doc needs needs-test
+.PHONY: help run build install test test-s3 lint fmt bench doc needs needs-test
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 needs: # Debian packages that the build needs: installed by root, told to everybody else
 	@command -v dpkg-query >/dev/null 2>&1 || exit 0; \
@@ -73,6 +73,15 @@ test: needs-test ## Run every test: unit, simulation, end to end with the real b
 	else \
 		echo "+ cargo test --workspace" && $(CARGO) test --workspace; \
 	fi
+
+S3_VENV := $(TARGET_DIR)/s3-venv
+
+test-s3: needs ## Run the tests of artifacts in S3 against a server that speaks it, which is installed into target/
+	@[ -x $(S3_VENV)/bin/moto_server ] || { python3 -m venv $(S3_VENV) && $(S3_VENV)/bin/pip -q install 'moto[server]'; }
+	@port=$$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'); \
+	$(S3_VENV)/bin/moto_server -H 127.0.0.1 -p $$port >/dev/null 2>&1 & server=$$!; trap "kill $$server" EXIT; \
+	for i in 1 2 3 4 5 6 7 8 9 10; do sleep 1; python3 -c "import socket; socket.create_connection(('127.0.0.1', $$port))" 2>/dev/null && break; done; \
+	NYLORUN_TEST_S3=http://127.0.0.1:$$port $(CARGO) test --workspace --features s3 --test s3 -- --include-ignored
 
 lint: needs ## Check format, clippy's advice, and that each source file says what it owns
 	$(CARGO) fmt --all -- --check

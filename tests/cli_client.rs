@@ -337,7 +337,7 @@ fn quickstart_plants_what_is_missing_and_runs_a_turn() {
     let server = Server::start();
     let output = server.run(&["quickstart"]);
     assert!(output.status.success(), "{}", stderr(&output));
-    assert_eq!(stdout(&output), "Hello from the fixture model.\n");
+    assert!(stdout(&output).starts_with("Hello from the fixture model.\n"), "{}", stdout(&output));
     assert!(stderr(&output).contains("sessions events"), "{}", stderr(&output));
     assert!(server.run(&["quickstart"]).status.success(), "and again");
 }

@@ -3,5 +3,15 @@
 
 mod common;
 
+#[path = "sandbox_turns/cli.rs"]
+mod cli;
+#[path = "sandbox_turns/harness.rs"]
+mod harness;
+#[path = "sandbox_turns/routes.rs"]
+mod routes;
 #[path = "sandbox_turns/serve.rs"]
 mod serve;
+#[path = "sandbox_turns/support.rs"]
+mod support;
+#[path = "sandbox_turns/turns.rs"]
+mod turns;

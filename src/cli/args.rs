@@ -2,14 +2,18 @@
 
 pub mod actions;
 pub mod artifacts;
+pub mod sandboxes;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use nylorun_actors::model::json::Json;
+use serde_json::json;
 
 use self::actions::{Effects, Endpoints, Respond, Verdict};
 use self::artifacts::Artifacts;
+use self::sandboxes::Sandboxes;
 use super::target::Wanted;
 
 /// A self-hosted, durable runtime for AI agents.
@@ -91,6 +95,9 @@ pub enum Command {
     /// Files that agents and people keep, in versions
     #[command(subcommand)]
     Artifacts(Artifacts),
+    /// Sandboxes that outlive sessions, and commands in the sandbox of a session
+    #[command(subcommand)]
+    Sandboxes(Sandboxes),
     /// Say how the Runtime does
     Status {
         /// Show every actor and what it waits for (needs the admin key)
@@ -306,6 +313,25 @@ pub struct Run {
     /// Whose session a new one is
     #[arg(long, value_name = "USER", default_value = "local")]
     pub owner: String,
+    /// Give a new session a sandbox of its own; `=ID` attaches it to that sandbox, `=session:ID` shares that session's,
+    /// `=none` is none whatever the Tenant's default is
+    #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub sandbox: Option<String>,
+}
+
+impl Run {
+    /// What the session is opened with; absent: the Tenant's default.
+    #[must_use]
+    pub fn sandbox(&self) -> Option<Json> {
+        Some(match self.sandbox.as_deref()? {
+            "" => json!({}),
+            "none" => json!(false),
+            which => match which.strip_prefix("session:") {
+                Some(session) => json!({ "session": session }),
+                None => json!({ "id": which }),
+            },
+        })
+    }
 }
 
 /// `agents`.

@@ -109,7 +109,21 @@ impl Client {
     /// # Errors
     /// [`CallError`]; [`Client::explain`] turns it into what a person reads.
     pub async fn call(&self, method: Method, path: &str, body: Option<&Json>) -> Result<Json, CallError> {
-        let mut request = self.request(method, path).timeout(Duration::from_secs(60));
+        self.call_within(method, path, body, Duration::from_secs(60)).await
+    }
+
+    /// The same with another time to answer.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn call_within(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Json>,
+        within: Duration,
+    ) -> Result<Json, CallError> {
+        let mut request = self.request(method, path).timeout(within);
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(json::encode(body));
         }

@@ -68,6 +68,14 @@ impl Words {
                 };
                 clean(&format!("· {by} decided: {name} {words}"))
             }
+            "sandbox.exec" => ran(payload),
+            "sandbox.state" if payload["lost"] == true => {
+                "! the files of the sandbox were gone; it starts empty".to_owned()
+            }
+            "sandbox.state" => {
+                let error = payload["error"].as_str()?;
+                clean(&format!("! the sandbox is {}: {error}", plain(&payload["state"])))
+            }
             _ => return None,
         })
     }
@@ -92,6 +100,22 @@ impl Words {
         let id = plain(id);
         self.names.get(&id).cloned().unwrap_or_else(|| clean(&id))
     }
+}
+
+/// What a tool of a sandbox did.
+fn ran(payload: &Json) -> String {
+    let what = match payload["command"].as_str() {
+        Some(command) => format!("$ {command}"),
+        None => format!("{} {}", plain(&payload["tool"]), payload["path"].as_str().unwrap_or_default()),
+    };
+    let end = match (payload["exitCode"].as_i64(), payload["code"].as_str()) {
+        _ if payload["killed"] == true => "killed, ".to_owned(),
+        (Some(0), _) => String::new(),
+        (Some(code), _) => format!("exit {code}, "),
+        (None, Some(code)) => format!("{code}, "),
+        (None, None) => String::new(),
+    };
+    format!("· {} ({end}{} ms)", cut(what.trim_end(), SHOWN), plain(&payload["durationMs"]))
 }
 
 /// Which sub-agent an event is of, as a prefix; nothing for the root's.

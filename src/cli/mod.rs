@@ -15,6 +15,7 @@ pub mod out;
 pub mod quickstart;
 pub mod resources;
 pub mod sample;
+pub mod sandboxes;
 pub mod signing_keys;
 pub mod sse;
 pub mod status;
@@ -72,6 +73,7 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Fault> {
                 message: run.message.clone(),
                 session: run.session.clone(),
                 owner: run.owner.clone(),
+                sandbox: run.sandbox(),
             };
             let answers = turn::Answers::of_terminal(out);
             turn::run(&client, out, &ask, answers).await.map(|ended| ended.exit())
@@ -111,6 +113,9 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Fault> {
         }
         Command::Artifacts(command) => {
             with_client(global, async |client| artifacts::run(&client, out, command).await.map(done))
+        }
+        Command::Sandboxes(command) => {
+            with_client(global, async |client| sandboxes::run(&client, out, command).await)
         }
         Command::Model(command) => {
             with_client(global, async |client| resources::model(&client, out, command).await.map(done))

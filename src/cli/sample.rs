@@ -35,6 +35,55 @@ pub fn manifest() -> Json {
     })
 }
 
+/// Id of the sample agent that works in a sandbox.
+pub const BUILDER: &str = "builder";
+
+/// What it is told.
+pub const BUILD: &str = "Write a program that prints the primes below 30, and run it.";
+
+/// The file that it leaves.
+pub const BUILT: &str = "primes.txt";
+
+const PROGRAM: &str = "\
+n=2
+while [ $n -lt 30 ]; do
+  d=2
+  while [ $((d * d)) -le $n ] && [ $((n % d)) -ne 0 ]; do d=$((d + 1)); done
+  [ $((d * d)) -gt $n ] && echo $n
+  n=$((n + 1))
+done
+";
+
+/// Its manifest. With the fixture model its script plays; a real model does what it is told.
+#[must_use]
+pub fn builder() -> Json {
+    let call = |name: &str, args: Json| json!({ "name": name, "args": args });
+    json!({
+        "manifestSchemaVersion": 4,
+        "id": BUILDER,
+        "name": "Builder",
+        "description": "A sample agent that works in its sandbox",
+        "metadata": { "nylorun.fixture": {
+            "steps": [
+                { "text": "I write it.", "toolCalls": [call("write", json!({ "path": "primes.sh", "content": PROGRAM }))] },
+                { "text": "Now I run it.", "toolCalls": [call("bash", json!({
+                    "command": format!("sh primes.sh | paste -sd' ' >{BUILT} && cat {BUILT}"),
+                }))] },
+                { "text": format!("The primes below 30 are in {BUILT}.") },
+            ],
+            "repeat": true,
+        } },
+        "capabilities": [{
+            "id": "builder",
+            "type": "agent",
+            "instructions": [format!(
+                "You write small programs for a POSIX shell and run them in your sandbox. Leave what they print in \
+                 {BUILT}. Say briefly what came of it."
+            )],
+        }],
+    })
+}
+
 /// Registers the sample agent when there is no agent of that id, and chooses the fixture model when no model is
 /// configured. What is there stays as it is.
 ///

@@ -25,6 +25,8 @@ pub struct Ask {
     pub session: Option<String>,
     /// Whose session a new one is.
     pub owner: String,
+    /// The sandbox that a new one is opened with; the Tenant's default without it.
+    pub sandbox: Option<Json>,
 }
 
 /// Who answers when the turn asks.
@@ -104,7 +106,9 @@ async fn open(client: &Client, ask: &Ask) -> Result<String, Fault> {
     if ask.session.is_some() {
         // An existing one keeps what it was opened with; opening it again would have to repeat all of that.
         match client.call(Method::GET, &path, None).await {
-            Ok(view) if view["agentId"] == ask.agent.as_str() => return Ok(session),
+            Ok(view) if view["agentId"] == ask.agent.as_str() => {
+                return if ask.sandbox.is_none() { Ok(session) } else { Err(keeps_its_sandbox(&session)) };
+            }
             Ok(view) => {
                 return Err(Fault::new(
                     exit::FAILED,
@@ -117,14 +121,19 @@ async fn open(client: &Client, ask: &Ask) -> Result<String, Fault> {
             Err(error) => return Err(client.explain(error).await),
         }
     }
-    let body = json!({ "requestId": id(), "agentId": ask.agent, "ownerUserId": ask.owner });
+    let mut body = json!({ "requestId": id(), "agentId": ask.agent, "ownerUserId": ask.owner });
+    if let Some(sandbox) = &ask.sandbox {
+        body["sandbox"] = sandbox.clone();
+    }
     match client.call(Method::PUT, &path, Some(&body)).await {
         Ok(_) => Ok(session),
         Err(error) => {
             let missing = error.status() == Some(404);
             let fault = client.explain(error).await;
             // The opaque 404 is about the key; every other one here is about the definition.
-            Err(if missing && fault.code != "not_found" && fault.exit == exit::FAILED {
+            Err(if missing && ask.sandbox.as_ref().is_some_and(names_another) {
+                fault
+            } else if missing && fault.code != "not_found" && fault.exit == exit::FAILED {
                 Fault::new(exit::FAILED, &fault.code, format!("there is no agent {}", ask.agent))
                     .fix("`nylorun agents list` shows the registered ones; `nylorun agents put FILE` registers one")
             } else {
@@ -132,6 +141,16 @@ async fn open(client: &Client, ask: &Ask) -> Result<String, Fault> {
             })
         }
     }
+}
+
+/// Whether a wish names a sandbox or a session, which may be what is missing.
+fn names_another(sandbox: &Json) -> bool {
+    sandbox.get("id").or(sandbox.get("session")).is_some()
+}
+
+fn keeps_its_sandbox(session: &str) -> Fault {
+    let text = format!("session {session} exists, and keeps what it was opened with");
+    Fault::new(exit::USAGE, "request_rejected", text).fix("leave --sandbox out, or use another --session")
 }
 
 fn id() -> String {
