@@ -9,16 +9,16 @@ TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 BINARY     := $(TARGET_DIR)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/nylorun
 CARGO_HOME ?= $(HOME)/.cargo
 DEB_NEEDS  := build-essential pkg-config libssl-dev
-# What tests with containers need, beside root: a daemon that they start themselves, and programs for its image.
-DEB_DOCKER := docker.io busybox-static
+# What tests with containers need, beside root: a daemon that they start themselves.
+DEB_DOCKER := docker.io
 # What the Python example needs.
 DEB_PYTHON := python3 python3-cryptography
 
 .DEFAULT_GOAL := help
-.PHONY: help run build install test lint fmt bench doc needs needs-test
+.PHONY: help run build install test test-s3 lint fmt bench doc needs needs-test
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 needs: # Debian packages that the build needs: installed by root, told to everybody else
 	@command -v dpkg-query >/dev/null 2>&1 || exit 0; \
@@ -39,7 +39,7 @@ needs: # Debian packages that the build needs: installed by root, told to everyb
 needs-test: needs # Debian packages of some tests: installed by root, and done without by everybody else
 	@[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 || exit 0; \
 	missing=""; \
-	{ command -v dockerd && command -v docker-init && command -v busybox; } >/dev/null 2>&1 || missing="$(DEB_DOCKER)"; \
+	{ command -v dockerd && command -v docker-init; } >/dev/null 2>&1 || missing="$(DEB_DOCKER)"; \
 	/usr/bin/python3 -c 'import cryptography' 2>/dev/null || missing="$$missing $(DEB_PYTHON)"; \
 	[ -z "$$missing" ] && exit 0; \
 	echo "installing $$missing"; \
@@ -61,10 +61,10 @@ run: build ## Build and start on an embedded store with a sample agent
 	@exec "$(BINARY)" serve --sample $(ARGS)
 
 test: needs-test ## Run every test: unit, simulation, end to end with the real binary
-	@if [ "$$(id -u)" = 0 ] && { command -v dockerd && command -v docker-init && command -v busybox; } >/dev/null 2>&1; then \
+	@if [ "$$(id -u)" = 0 ] && { command -v dockerd && command -v docker-init; } >/dev/null 2>&1; then \
 		filter="all()"; \
 	else \
-		echo "*** Tests with containers are SKIPPED: they take root and the packages $(DEB_TESTS) ***"; \
+		echo "*** Tests with containers are SKIPPED: they take root and the package $(DEB_DOCKER) ***"; \
 		filter="not test(docker::)"; \
 	fi; \
 	if command -v cargo-nextest >/dev/null 2>&1; then \
@@ -73,6 +73,15 @@ test: needs-test ## Run every test: unit, simulation, end to end with the real b
 	else \
 		echo "+ cargo test --workspace" && $(CARGO) test --workspace; \
 	fi
+
+S3_VENV := $(TARGET_DIR)/s3-venv
+
+test-s3: needs ## Run the tests of artifacts in S3 against a server that speaks it, which is installed into target/
+	@[ -x $(S3_VENV)/bin/moto_server ] || { python3 -m venv $(S3_VENV) && $(S3_VENV)/bin/pip -q install 'moto[server]'; }
+	@port=$$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'); \
+	$(S3_VENV)/bin/moto_server -H 127.0.0.1 -p $$port >/dev/null 2>&1 & server=$$!; trap "kill $$server" EXIT; \
+	for i in 1 2 3 4 5 6 7 8 9 10; do sleep 1; python3 -c "import socket; socket.create_connection(('127.0.0.1', $$port))" 2>/dev/null && break; done; \
+	NYLORUN_TEST_S3=http://127.0.0.1:$$port $(CARGO) test --workspace --features s3 --test s3 -- --include-ignored
 
 lint: needs ## Check format, clippy's advice, and that each source file says what it owns
 	$(CARGO) fmt --all -- --check

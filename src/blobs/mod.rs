@@ -3,13 +3,35 @@
 //! | File | Keeps them |
 //! |---|---|
 //! | [`files`] | in the home directory |
+//! | `s3` | in an S3 bucket (cargo feature `s3`) |
 
 pub mod files;
+#[cfg(feature = "s3")]
+pub mod s3;
 
 use nylorun_actors::ports::Blob;
+use secrecy::SecretString;
 use sha2::{Digest as _, Sha256};
 
 pub use files::FileBlobs;
+
+/// Whether this build can keep blobs in S3.
+pub const HAS_S3: bool = cfg!(feature = "s3");
+
+/// A bucket, and who may use it.
+#[derive(Clone, Debug)]
+pub struct S3Settings {
+    /// URL of the service.
+    pub endpoint: String,
+    /// Id of the key.
+    pub access_key: SecretString,
+    /// The key.
+    pub secret_key: SecretString,
+    /// The bucket; it must be there.
+    pub bucket: String,
+    /// The service's region.
+    pub region: String,
+}
 
 /// What a blob's bytes come to while they are written.
 struct Sums {

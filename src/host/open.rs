@@ -11,7 +11,7 @@ use crate::engine::agent::schema::Outputs;
 use nylorun_actors::model::ids::{TenantId, WorkerId};
 use nylorun_actors::ports::clock::{SystemClock, SystemEntropy};
 use nylorun_actors::ports::store::{PrincipalRow, Reads, Store as _, StoreError, StoreHandle, StoreResult};
-use nylorun_actors::ports::{ActionTransport, Entropy as _};
+use nylorun_actors::ports::{ActionTransport, Blobs, Entropy as _};
 
 use nylorun_actors::rules::models;
 use nylorun_actors::tenant::{HarnessMode, Tenant, TenantConfig, TenantPorts};
@@ -216,13 +216,13 @@ impl Opener {
             HarnessMode::Remote => PromptHash::Exact,
         };
         let engine = AgentEngine::new(config);
-        let blobs = self.blobs().await?;
+        let blobs = self.blobs(store.tenant_id()).await?;
         let ports = TenantPorts {
             store: store.handle(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             engine: Arc::new(engine),
-            blobs: Arc::new(blobs),
+            blobs,
             actions,
             schemas: Arc::new(Outputs),
             workspaces: sandboxes.map(Sandboxes::manager),
@@ -231,21 +231,30 @@ impl Opener {
     }
 
     /// Where the bytes of artifacts are.
-    async fn blobs(&self) -> Result<FileBlobs, OpenFailure> {
-        let root = self.home.root().to_owned();
-        let failed = |why: String| {
+    #[cfg_attr(not(feature = "s3"), allow(unused_variables))]
+    async fn blobs(&self, tenant: &TenantId) -> Result<Arc<dyn Blobs>, OpenFailure> {
+        let failed = |place: &str, why: &str, repair: &str| {
             OpenFailure::Passing(Cause {
                 code: "open-failed",
-                message: format!(
-                    "the bytes of artifacts cannot be kept in {}: {why}",
-                    self.home.root().display()
-                ),
-                repair: "make the home writable for this user; it is tried again by itself".to_owned(),
+                message: format!("the bytes of artifacts cannot be kept in {place}: {why}"),
+                repair: format!("{repair}; it is tried again by itself"),
             })
         };
+        #[cfg(feature = "s3")]
+        if let Some(settings) = &self.settings.object_store {
+            let opened = crate::blobs::s3::S3Blobs::open(settings, tenant.as_str()).await;
+            let place = format!("the bucket {} at {}", settings.bucket, settings.endpoint);
+            let repair = "make the bucket, or correct `object-store-…`";
+            let opened = opened.map_err(|error| failed(&place, &error.to_string(), repair))?;
+            return Ok(Arc::new(opened));
+        }
+        let root = self.home.root().to_owned();
+        let place = root.display().to_string();
+        let repair = "make the home writable for this user";
         match tokio::task::spawn_blocking(move || FileBlobs::open(&root)).await {
-            Ok(opened) => opened.map_err(|error| failed(error.to_string())),
-            Err(error) => Err(failed(error.to_string())),
+            Ok(Ok(opened)) => Ok(Arc::new(opened)),
+            Ok(Err(error)) => Err(failed(&place, &error.to_string(), repair)),
+            Err(error) => Err(failed(&place, &error.to_string(), repair)),
         }
     }
 

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use self::layers::Layers;
 pub(crate) use self::layers::file_text;
+use crate::blobs::S3Settings;
 use crate::gates::OutboundPolicy;
 use crate::harness_api::HarnessTokens;
 use crate::sandbox::choice::Preference;
@@ -62,6 +63,11 @@ settings! {
     "sandbox-image", ["NYLORUN_SANDBOX_IMAGE"], false, "python:3.13-slim", "With the backend `docker`: the image of sandboxes that name none; it must be there, none is fetched";
     "docker-host", ["DOCKER_HOST"], false, "unix:///var/run/docker.sock", "With the backend `docker`: the socket of the daemon on this machine";
     "database-url", ["NYLORUN_DATABASE_URL"], true, "sqlite://HOME/nylorun.db", "Where the record is kept";
+    "object-store-endpoint", ["NYLORUN_OBJECT_STORE_ENDPOINT"], false, "", "URL of an S3 service that keeps the bytes of artifacts; without it they are in the home. Needs a build with `--features s3`";
+    "object-store-access-key", ["NYLORUN_OBJECT_STORE_ACCESS_KEY"], false, "", "Id of the key for it";
+    "object-store-secret-key", ["NYLORUN_OBJECT_STORE_SECRET_KEY"], false, "", "The key for it";
+    "object-store-bucket", ["NYLORUN_OBJECT_STORE_BUCKET"], false, "nylorun", "Its bucket, which must be there";
+    "object-store-region", ["NYLORUN_OBJECT_STORE_REGION"], false, "us-east-1", "Its region";
     "tenant-id", ["NYLORUN_TENANT_ID"], true, "a new one", "Id of the Tenant, used on the first start";
     "tenant-name", ["NYLORUN_TENANT_NAME"], true, "default", "Name of the Tenant, used on the first start";
     "log", ["NYLORUN_LOG_FORMAT"], true, "text on a terminal, else json", "`text` or `json`";
@@ -233,6 +239,8 @@ pub struct Settings {
     pub docker: DockerMeans,
     /// The database file.
     pub database: PathBuf,
+    /// Where the bytes of artifacts are when they are not in the home.
+    pub object_store: Option<S3Settings>,
     /// Id for a new Tenant.
     pub tenant_id: Option<String>,
     /// Name for a new Tenant.

@@ -7,6 +7,7 @@ use nylorun_actors::model::Json;
 use nylorun_actors::testing::engine::Step;
 use serde_json::json;
 
+use super::artifacts::uploaded;
 use super::support::{ADMIN, Api, KEY, WRONG, message};
 
 /// Everything that was logged in this process, at the most talkative level.
@@ -97,4 +98,23 @@ async fn each_request_is_one_line_without_ids_of_sessions_and_without_secrets() 
         }
     }
     assert!(all.lines().any(|line| line.contains("\"nylorun")), "our own lines were looked at");
+}
+
+#[actix_web::test]
+async fn the_token_of_a_link_is_in_no_line() {
+    LazyLock::force(&LOG);
+    let api = Api::start(vec![]).await;
+    let id = uploaded(&api, "name=f", b"x").await;
+    let made = api.app("POST", &format!("/v1/artifacts/{id}/links")).json(&json!({})).send().await.json();
+    let path = made["path"].as_str().unwrap();
+    for (request, path) in
+        [("link-1", path.to_owned()), ("link-2", path.replacen("artifact", "%61rtifact", 1))]
+    {
+        let read = api.request("GET", &path).header("x-request-id", request).send().await;
+        assert_eq!(read.status, 200);
+        assert_eq!(lines(request)[0]["path"], "/v1/artifact-links/:token");
+    }
+    let signature = path.rsplit('.').next().unwrap();
+    let all = text();
+    assert!(!all.lines().any(|line| line.contains("\"nylorun") && line.contains(signature)));
 }

@@ -9,6 +9,7 @@ use nylorun_actors::model::manifest::parse_duration_ms;
 use nylorun_actors::tenant::{HarnessMode, ModelOnCrash};
 
 use super::{Effective, Listen, Origin, SETTINGS, Settings, SettingsError, parse_port};
+use crate::blobs::{HAS_S3, S3Settings};
 use crate::gates::OutboundPolicy;
 use crate::harness_api::HarnessTokens;
 use crate::sandbox::choice::Preference;
@@ -144,6 +145,31 @@ impl<'a> Layers<'a> {
         })
     }
 
+    /// The S3 service of artifacts, if one is named.
+    fn object_store(&self) -> Result<Option<S3Settings>, SettingsError> {
+        let Some(endpoint) = self.get("object-store-endpoint", url)? else { return Ok(None) };
+        let origin = self.values.get("object-store-endpoint").map_or(&Origin::Default, |(_, origin)| origin);
+        let refuse = |why: &str| {
+            let place = place("object-store-endpoint", origin);
+            Err(SettingsError::Malformed { place, why: why.to_owned() })
+        };
+        if !HAS_S3 {
+            return refuse("this build keeps artifacts in the home only: build it with `--features s3`");
+        }
+        let text = |key| self.get(key, |text| Ok(text.to_owned()));
+        let keys = (text("object-store-access-key")?, text("object-store-secret-key")?);
+        let (Some(access_key), Some(secret_key)) = keys else {
+            return refuse("it needs object-store-access-key and object-store-secret-key beside it");
+        };
+        Ok(Some(S3Settings {
+            endpoint: endpoint.trim_end_matches('/').to_owned(),
+            access_key: access_key.into(),
+            secret_key: secret_key.into(),
+            bucket: text("object-store-bucket")?.unwrap_or_else(|| "nylorun".to_owned()),
+            region: text("object-store-region")?.unwrap_or_else(|| "us-east-1".to_owned()),
+        }))
+    }
+
     pub(super) fn settle(self) -> Result<Settings, SettingsError> {
         let home = std::path::absolute(self.home()?)
             .map_err(|error| SettingsError::Malformed { place: "home".to_owned(), why: error.to_string() })?;
@@ -176,6 +202,7 @@ impl<'a> Layers<'a> {
             harness_connections: self.number("harness-connections")?,
             sandbox: self.get("sandbox", Preference::from_name)?.unwrap_or_default(),
             docker: DockerMeans::of(self.get("docker-host", given)?, self.get("sandbox-image", given)?),
+            object_store: self.object_store()?,
             database: self.database(&home)?,
             allow_non_loopback: self.get("allow-non-loopback", boolean)?.unwrap_or(false),
             allowed_hosts: self.get("allowed-hosts", hosts)?.unwrap_or_default(),
@@ -315,7 +342,11 @@ impl<'a> Layers<'a> {
                     "listen" => settings.listen.to_string(),
                     "harness-listen" => settings.harness_listen.to_string(),
                     // A secret is not shown, not in part either.
-                    "harness-token" if set.is_some() => "****".to_owned(),
+                    "harness-token" | "object-store-access-key" | "object-store-secret-key"
+                        if set.is_some() =>
+                    {
+                        "****".to_owned()
+                    }
                     "database-url" => format!("sqlite://{}", settings.database.display()),
                     _ => set.map_or_else(|| setting.default.to_owned(), |(value, _)| mask(value)),
                 };
