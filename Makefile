@@ -9,8 +9,8 @@ TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 BINARY     := $(TARGET_DIR)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/nylorun
 CARGO_HOME ?= $(HOME)/.cargo
 DEB_NEEDS  := build-essential pkg-config libssl-dev
-# What tests with containers need, beside root: a daemon that they start themselves, and programs for its image.
-DEB_DOCKER := docker.io busybox-static
+# What tests with containers need, beside root: a daemon that they start themselves.
+DEB_DOCKER := docker.io
 # What the Python example needs.
 DEB_PYTHON := python3 python3-cryptography
 
@@ -39,7 +39,7 @@ needs: # Debian packages that the build needs: installed by root, told to everyb
 needs-test: needs # Debian packages of some tests: installed by root, and done without by everybody else
 	@[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 || exit 0; \
 	missing=""; \
-	{ command -v dockerd && command -v docker-init && command -v busybox; } >/dev/null 2>&1 || missing="$(DEB_DOCKER)"; \
+	{ command -v dockerd && command -v docker-init; } >/dev/null 2>&1 || missing="$(DEB_DOCKER)"; \
 	/usr/bin/python3 -c 'import cryptography' 2>/dev/null || missing="$$missing $(DEB_PYTHON)"; \
 	[ -z "$$missing" ] && exit 0; \
 	echo "installing $$missing"; \
@@ -61,10 +61,10 @@ run: build ## Build and start on an embedded store with a sample agent
 	@exec "$(BINARY)" serve --sample $(ARGS)
 
 test: needs-test ## Run every test: unit, simulation, end to end with the real binary
-	@if [ "$$(id -u)" = 0 ] && { command -v dockerd && command -v docker-init && command -v busybox; } >/dev/null 2>&1; then \
+	@if [ "$$(id -u)" = 0 ] && { command -v dockerd && command -v docker-init; } >/dev/null 2>&1; then \
 		filter="all()"; \
 	else \
-		echo "*** Tests with containers are SKIPPED: they take root and the packages $(DEB_TESTS) ***"; \
+		echo "*** Tests with containers are SKIPPED: they take root and the package $(DEB_DOCKER) ***"; \
 		filter="not test(docker::)"; \
 	fi; \
 	if command -v cargo-nextest >/dev/null 2>&1; then \

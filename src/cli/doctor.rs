@@ -190,8 +190,9 @@ impl Sandbox {
             Fault::new(exit::FAILED, "runtime", format!("this program cannot be found: {error}"))
         })?;
         // Not the Runtime's own: it may be running, and what it holds is not looked at.
-        let root = PathBuf::from(format!("/nylorun-doctor/{}", std::process::id()));
-        let means = Means { docker: settings.docker.clone(), ..Means::new(Runner::new(program), root) };
+        let root = std::env::temp_dir().join(format!("nylorun-doctor-{}", std::process::id()));
+        let means =
+            Means { docker: settings.docker.clone(), ..Means::new(Runner::new(program), root.clone()) };
         let chosen = Selection::make(settings.sandbox, &means).await;
         if let Some(backend) = &chosen.backend {
             backend.close().await;
@@ -207,6 +208,8 @@ impl Sandbox {
             };
             backends.push(Backend { kind, found });
         }
+        // Empty, if a trial has made it.
+        let _ = std::fs::remove_dir(&root);
         let instance = format!("doctor-{}", std::process::id());
         let cgroups = Cgroups::find(&instance).map(|groups| {
             groups.forget();

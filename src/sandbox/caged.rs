@@ -1,7 +1,6 @@
 //! The process in the cage: builds what is around it, gives up what let it do so, works (spec: sandbox, section 12).
 
 use std::io::Write as _;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -17,10 +16,11 @@ use nix::unistd::{Pid, Uid, dup2_stderr, dup2_stdout, setsid};
 use super::control::{Said, say};
 use super::files::Place;
 use super::job::{Cage, Job, Work};
-use super::keeper::{Directories, Doors};
+use super::keeper::{Directories, Doors, Outlets};
 use super::landlock;
 use super::namespaces;
 use super::seccomp::Filters;
+use super::way_out;
 
 /// Exit code of a helper whose cage could not be built; it has said why.
 const NO_CAGE: i32 = 125;
@@ -33,8 +33,7 @@ pub struct Given<'a> {
     pub directories: Directories,
     pub doors: Doors,
     pub control: &'a UnixStream,
-    pub stdout: OwnedFd,
-    pub stderr: OwnedFd,
+    pub outlets: Outlets,
     pub filters: &'a Filters,
 }
 
@@ -66,7 +65,8 @@ struct Ready<'a> {
 }
 
 fn build(given: Given<'_>) -> Result<Ready<'_>, String> {
-    let Given { job, place, tmp, directories, doors, stdout, stderr, filters, .. } = given;
+    let Given { job, place, tmp, directories, doors, outlets, filters, .. } = given;
+    let Outlets { stdout, stderr, door } = outlets;
     for mut door in doors {
         door.write_all(b"0").map_err(told("the limits cannot be set"))?;
     }
@@ -81,9 +81,10 @@ fn build(given: Given<'_>) -> Result<Ready<'_>, String> {
         (Cage::Namespaces, Some((workspace, tmp))) => {
             namespaces::die_with_parent()?;
             namespaces::build(&workspace, &tmp)?;
-            // A way out for a network with an allow list begins here: the loopback of this cage is up, and nothing that
-            // is not ours runs yet. Bind and listen on 127.0.0.1, and hand the listening descriptor to the Runtime, whose
-            // proxy accepts on it: a fourth descriptor of `stem::DESCRIPTORS` is the place for the socket it goes over.
+            // Here the loopback of this cage is up, and nothing that is not ours runs yet.
+            if let Some(door) = door {
+                way_out::hand_over(door).map_err(told("the way out cannot be made"))?;
+            }
             limit(job)?;
             namespaces::give_up(filters)?;
             namespaces::die_with_parent()?;
@@ -129,6 +130,7 @@ impl Ready<'_> {
             .env("TMPDIR", &self.tmp)
             .env("LANG", "C.UTF-8")
             .env("TERM", "dumb")
+            .envs(way_out::variables(&self.job.hosts))
             .stdin(Stdio::null());
         if self.job.cage != Cage::Namespaces {
             return Err(told("the shell cannot be started")(starts.exec()));

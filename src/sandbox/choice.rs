@@ -11,6 +11,7 @@ use super::docker::{Docker, DockerMeans};
 use super::job::{Cage, Limits};
 use super::local::Local;
 use super::run::Runner;
+use super::usage::Usages;
 use crate::gates::egress::Egress;
 
 /// The backends that there are.
@@ -39,6 +40,8 @@ pub struct Means {
     pub docker: DockerMeans,
     /// The way to the hosts that sandboxes may reach.
     pub egress: Egress,
+    /// What workspaces were found to have on disk.
+    pub usages: Usages,
 }
 
 impl Means {
@@ -46,7 +49,7 @@ impl Means {
     #[must_use]
     pub fn new(runner: Runner, root: PathBuf) -> Self {
         let (limits, docker, egress) = (Limits::default(), DockerMeans::default(), Egress::default());
-        Self { runner, limits, root, docker, egress }
+        Self { runner, limits, root, docker, egress, usages: Usages::default() }
     }
 }
 

@@ -14,6 +14,7 @@ use super::files::{self, Place};
 use super::input::Input;
 use super::limits::{CPUS, DISK_BYTES, INODES, MEMORY_BYTES, OPEN_FILES, PROCESSES};
 use super::search::{self, Search};
+use crate::gates::egress::allow::Allow;
 
 /// The first argument of a helper.
 pub const ARGUMENT: &str = "__sandbox";
@@ -89,6 +90,8 @@ pub struct Job {
     pub group: Group,
     /// What that limits.
     pub kernel: ByKernel,
+    /// What it may reach; only where the cage has a network of its own.
+    pub hosts: Allow,
     /// What it does.
     pub work: Work,
 }

@@ -24,6 +24,7 @@ use super::job::{Cage, Job};
 use super::landlock;
 use super::namespaces;
 use super::seccomp::Filters;
+use super::stem::Request;
 
 /// Exit code of what was killed because it went over a limit.
 const KILLED: i32 = 137;
@@ -37,14 +38,16 @@ fn told<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
 }
 
 /// Does one job to its end.
-pub fn keep(control: UnixStream, stdout: OwnedFd, stderr: OwnedFd, filters: &Filters) {
+pub fn keep(request: Request, filters: &Filters) {
+    let Request { control, stdout, stderr, door } = request;
+    let control = UnixStream::from(control);
     // Not in the group of the stem, nor of other keepers.
     let _ = setsid();
     let number = u32::try_from(getpid().as_raw()).unwrap_or(0);
     let done = say(&control, &Said::Here(number))
         .and_then(|()| hear::<Job>(&control))
         .map_err(told("the job cannot be read"))
-        .and_then(|job| work(&job, &control, stdout, stderr, filters));
+        .and_then(|job| work(&job, &control, Outlets { stdout, stderr, door }, filters));
     let said = match done {
         Ok(ended) => Said::Ended(ended),
         Err(why) => Said::NoCage(why),
@@ -53,13 +56,15 @@ pub fn keep(control: UnixStream, stdout: OwnedFd, stderr: OwnedFd, filters: &Fil
     let _ = say(&control, &said);
 }
 
-fn work(
-    job: &Job,
-    control: &UnixStream,
-    stdout: OwnedFd,
-    stderr: OwnedFd,
-    filters: &Filters,
-) -> Result<Ended, String> {
+/// Where what comes out of a cage goes.
+pub struct Outlets {
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+    /// Over which its way out is handed to the Runtime.
+    pub door: Option<OwnedFd>,
+}
+
+fn work(job: &Job, control: &UnixStream, outlets: Outlets, filters: &Filters) -> Result<Ended, String> {
     let doors = job.group.make().map_err(told("the limits cannot be set"))?;
     let (place, tmp, directories) = prepare(job)?;
     let signals = children_signals()?;
@@ -69,11 +74,11 @@ fn work(
     match copied {
         ForkResult::Child => {
             drop(signals);
-            let given = Given { job, place, tmp, directories, doors, control, stdout, stderr, filters };
+            let given = Given { job, place, tmp, directories, doors, control, outlets, filters };
             std::process::exit(caged::run(given))
         }
         ForkResult::Parent { child } => {
-            drop((doors, stdout, stderr, directories));
+            drop((doors, outlets, directories));
             watch(job, control, &signals, child)
         }
     }

@@ -19,6 +19,8 @@ use super::input::Input;
 use super::job::{Answer, ByKernel, Cage, Job, Limits, Work};
 use super::run::{Cancelled, Disk, Ran, RunError};
 use super::usage::{Usage, Usages};
+use super::way_out;
+use crate::gates::egress::allow::Allow;
 
 /// How long a probe may take.
 const PROBE_WAIT: Duration = Duration::from_secs(10);
@@ -39,7 +41,7 @@ impl Local {
     /// The one with this cage.
     #[must_use]
     pub fn new(kind: Kind, cage: Cage, means: &Means) -> Self {
-        Self { kind, cage, means: means.clone(), groups: OnceLock::new(), usages: Usages::default() }
+        Self { kind, cage, means: means.clone(), groups: OnceLock::new(), usages: means.usages.clone() }
     }
 
     fn groups(&self) -> Option<&Cgroups> {
@@ -57,16 +59,15 @@ impl Local {
             limits: space.limits,
             group: groups.map_or_else(Group::default, |groups| groups.plan(&space.limits)),
             kernel: ByKernel { memory: kernel.0, processes: kernel.1 },
+            hosts: self.hosts(space, &work),
             work,
         }
     }
 
-    /// What a workspace has that is full. A command in it can delete and can not write.
-    async fn full(&self, space: &Space) -> Option<Usage> {
-        let over = |usage: &Usage| usage.over(&space.limits).is_some();
-        self.usages.last(&space.key).filter(over)?;
-        // It may have been emptied since it was counted.
-        Some(self.usages.look(&space.key, &space.folder).await.0).filter(over)
+    /// What a piece of work may reach: tools of ours reach nothing, and what cannot be had is refused before.
+    fn hosts(&self, space: &Space, work: &Work) -> Allow {
+        let out = self.cage == Cage::Namespaces && matches!(work, Work::Command(_));
+        out.then(|| way_out::allow(&space.spec).ok()).flatten().unwrap_or_default()
     }
 
     async fn tried(&self) -> Result<Works, String> {
@@ -91,7 +92,7 @@ impl Local {
         };
         // A command goes a longer way than a tool.
         let job = self.job(&space, Work::Command("exit 7".to_owned()));
-        let ran = self.means.runner.command(&job, PROBE_WAIT, sign, None).await;
+        let ran = self.means.runner.command(&job, PROBE_WAIT, sign, None, &self.means.egress).await;
         match ran.map_err(|error| error.to_string())? {
             Ran { end: super::run::End::Exit(7), .. } => Ok(Works { version, limits }),
             Ran { stderr, .. } => Err(format!("a command does not run: {}", stderr.text().0.trim())),
@@ -130,7 +131,14 @@ impl Backend for Local {
     }
 
     fn unmet(&self, spec: &Json) -> Option<String> {
-        needs_network(spec)
+        match self.cage {
+            // A network of its own, whose only way out is the proxy.
+            Cage::Namespaces => way_out::allow(spec).err(),
+            Cage::Landlock => needs_network(spec).map(|why| {
+                format!("{why} Landlock knows ports and no addresses, so no list of hosts can be kept.")
+            }),
+            Cage::None => needs_network(spec),
+        }
     }
 
     fn open<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<(), String>> {
@@ -153,7 +161,7 @@ impl Backend for Local {
     ) -> BoxFuture<'a, Result<Ran, RunError>> {
         async move {
             let mut job = self.job(space, Work::Command(command.to_owned()));
-            let full = self.full(space).await;
+            let full = self.usages.full(&space.key, &space.folder, &space.limits).await;
             if full.is_some() {
                 job.limits.disk_bytes = 0;
             }
@@ -163,12 +171,10 @@ impl Backend for Local {
                 folder: space.folder.clone(),
                 limits: space.limits,
             };
-            let mut ran = self.means.runner.command(&job, within, sign, Some(disk)).await?;
+            let mut ran =
+                self.means.runner.command(&job, within, sign, Some(disk), &self.means.egress).await?;
             if let Some(usage) = full {
-                ran.notes.push(format!(
-                    "The workspace is full ({}): nothing can be written until files are deleted.",
-                    usage.in_words()
-                ));
+                ran.notes.push(usage.is_full());
             }
             self.usages.look_soon(&space.key, &space.folder);
             Ok(ran)

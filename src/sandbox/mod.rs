@@ -9,7 +9,7 @@
 //! | [`local`] | those whose helpers are this program |
 //! | [`run`], [`starts`], [`streams`] | asks for helpers, ends them, keeps their output within bounds |
 //! | [`helper`], [`stem`], [`keeper`], [`caged`] | what a helper is: this program again, with `__sandbox` |
-//! | [`job`], [`control`] | what it is given, and what it says |
+//! | [`job`], [`control`], [`rights`] | what it is given, what it says, and descriptors that go with either |
 //! | [`namespaces`], [`landlock`], [`seccomp`] | the cages that it builds around itself |
 //! | [`cgroups`], [`family`], [`usage`] | what all processes of a command may take together, and what a workspace has on disk |
 //! | [`docker`] | the one whose commands run in containers |
@@ -39,6 +39,7 @@ pub mod local;
 pub mod manager;
 pub mod namespaces;
 pub mod records;
+mod rights;
 pub mod run;
 pub mod search;
 pub mod seccomp;

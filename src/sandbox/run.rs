@@ -1,6 +1,7 @@
 //! Runs helpers: asks the stem for one, gives it its job, keeps what it says within bounds, ends it with everything that
 //! it has started when its time is over or nobody waits for it.
 
+use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -17,8 +18,11 @@ use super::cgroups::Group;
 use super::control::{Ended, Over, Said, frame, heard};
 use super::job::{Answer, Job, Limits};
 use super::starts::Stem;
+use super::stem::Request;
 use super::streams::Kept;
 use super::usage::Usages;
+use super::way_out::{self, Serving};
+use crate::gates::egress::Egress;
 
 /// How long output is waited for once a command has ended: only what it left behind outside a cage may hold it open.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
@@ -137,16 +141,20 @@ impl Runner {
         Self { stem: Arc::new(Stem::new(program)) }
     }
 
-    async fn start(&self, job: &Job, stdout: OwnedFd, stderr: OwnedFd) -> std::io::Result<UnixStream> {
-        let (own, its) = std::os::unix::net::UnixStream::pair()?;
-        own.set_nonblocking(true)?;
-        let mut own = UnixStream::from_std(own)?;
-        self.stem.ask([its.into(), stdout, stderr]).await?;
+    async fn start(
+        &self,
+        job: &Job,
+        stdout: OwnedFd,
+        stderr: OwnedFd,
+        door: Option<OwnedFd>,
+    ) -> std::io::Result<UnixStream> {
+        let (mut own, control) = pair()?;
+        self.stem.ask(Request { control, stdout, stderr, door }).await?;
         own.write_all(&frame(job)).await?;
         Ok(own)
     }
 
-    /// Runs a command. `disk`: what is looked at meanwhile.
+    /// Runs a command. `disk`: what is looked at meanwhile; `egress`: how the job's hosts are reached.
     ///
     /// # Errors
     /// [`RunError::NoCage`] and [`RunError::Lost`]; a command that fails is no error.
@@ -156,10 +164,13 @@ impl Runner {
         within: Duration,
         sign: Cancelled,
         disk: Option<Disk>,
+        egress: &Egress,
     ) -> Result<Ran, RunError> {
         let leaves = Leaves(job.group.clone());
         let ((stdout, out), (stderr, err)) = (reader().map_err(no_cage)?, reader().map_err(no_cage)?);
-        let mut control = self.start(job, out, err).await.map_err(no_cage)?;
+        let door = if job.hosts.is_empty() { None } else { Some(pair().map_err(no_cage)?) };
+        let (door, its_door) = door.unzip();
+        let mut control = self.start(job, out, err, its_door).await.map_err(no_cage)?;
         let (mut hears, mut says) = control.split();
         let (stdout, stderr) = (Drained::of(stdout), Drained::of(stderr));
         let (here, number) = oneshot::channel();
@@ -180,6 +191,8 @@ impl Runner {
             () = cancelled(sign) => Err(End::Cancelled),
             () = tokio::time::sleep(within) => Err(End::TimedOut),
             over = watching => Err(End::Over(over)),
+            // As long as the command runs, and no longer.
+            never = let_out(door, job, egress) => match never {},
         };
         let (ended, cut) = match waited {
             Ok(ended) => (ended, None),
@@ -216,7 +229,7 @@ impl Runner {
     pub async fn answer(&self, job: &Job, within: Duration, sign: Cancelled) -> Result<Answer, RunError> {
         let null = || std::fs::File::options().write(true).open("/dev/null").map(OwnedFd::from);
         let (stdout, stderr) = (null().map_err(no_cage)?, null().map_err(no_cage)?);
-        let mut control = self.start(job, stdout, stderr).await.map_err(no_cage)?;
+        let mut control = self.start(job, stdout, stderr, None).await.map_err(no_cage)?;
         let answering = async {
             let mut answer = None;
             loop {
@@ -255,6 +268,32 @@ async fn ended(from: &mut (impl AsyncRead + Unpin), here: oneshot::Sender<u32>) 
             None => return Err(no_cage(std::io::Error::from(ErrorKind::UnexpectedEof))),
         }
     }
+}
+
+/// Serves the way out of a job, for as long as it is polled.
+async fn let_out(door: Option<UnixStream>, job: &Job, egress: &Egress) -> Infallible {
+    let mut _serving: Option<Serving> = None;
+    if let Some(door) = door {
+        let sandbox = job.folder.file_name().unwrap_or_default().to_string_lossy();
+        let served = match way_out::handed_over(&door).await {
+            Ok(Some(listener)) => way_out::serve(egress, listener, &sandbox, job.hosts.clone()).map(Some),
+            // The cage does not stand, which is told elsewhere.
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
+        match served {
+            Ok(served) => _serving = served,
+            Err(error) => tracing::warn!(%sandbox, %error, "a sandbox has no way out"),
+        }
+    }
+    std::future::pending().await
+}
+
+/// A socket whose other end is a helper's.
+fn pair() -> std::io::Result<(UnixStream, OwnedFd)> {
+    let (own, its) = std::os::unix::net::UnixStream::pair()?;
+    own.set_nonblocking(true)?;
+    Ok((UnixStream::from_std(own)?, its.into()))
 }
 
 /// A pipe that is read here.

@@ -1,19 +1,19 @@
 //! The Runtime's side of the [`stem`](super::stem): starts it when it is needed, asks it for helpers, starts it again when
 //! it is gone.
 
-use std::io::IoSlice;
-use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::sys::socket::{AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, socketpair};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, socketpair};
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 
 use super::job::ARGUMENT;
-use super::stem::DESCRIPTORS;
+use super::rights;
+use super::stem::Request;
 
 /// A pause while the stem has too many requests before it.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -43,8 +43,8 @@ impl Stem {
     ///
     /// # Errors
     /// The system's.
-    pub async fn ask(&self, descriptors: [OwnedFd; DESCRIPTORS]) -> std::io::Result<()> {
-        let raw: Vec<RawFd> = descriptors.iter().map(|descriptor| descriptor.as_raw_fd()).collect();
+    pub async fn ask(&self, request: Request) -> std::io::Result<()> {
+        let descriptors = request.descriptors();
         let mut running = self.running.lock().await;
         let mut again = true;
         loop {
@@ -52,18 +52,16 @@ impl Stem {
                 Some(stem) => stem,
                 None => running.insert(self.start()?),
             };
-            let (rights, byte) = ([ControlMessage::ScmRights(&raw)], [IoSlice::new(b"h")]);
-            let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-            match sendmsg::<()>(stem.socket.as_raw_fd(), &byte, &rights, flags, None) {
-                Ok(_) => return Ok(()),
-                Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => tokio::time::sleep(PAUSE).await,
+            match rights::send(&stem.socket, &descriptors, MsgFlags::MSG_DONTWAIT) {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => tokio::time::sleep(PAUSE).await,
                 // Somebody has ended it.
                 Err(_) if again => {
                     again = false;
                     *running = None;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
         }
     }

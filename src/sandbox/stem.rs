@@ -6,23 +6,44 @@
 //! socket closes.
 
 use std::fs;
-use std::io::IoSliceMut;
-use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 
-use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, close, dup2_stdin, fork, setsid};
 
 use super::keeper;
+use super::rights;
 use super::seccomp::Filters;
 
-/// Descriptors that come with a request: the socket of the helper, its standard output, its standard error.
-pub const DESCRIPTORS: usize = 3;
+/// Descriptors that come with a request.
+pub struct Request {
+    /// The socket of the helper.
+    pub control: OwnedFd,
+    /// Its standard output.
+    pub stdout: OwnedFd,
+    /// Its standard error.
+    pub stderr: OwnedFd,
+    /// The socket over which the way out of a cage is handed to the Runtime; only where there is to be one.
+    pub door: Option<OwnedFd>,
+}
+
+impl Request {
+    /// In the order in which they travel.
+    #[must_use]
+    pub fn descriptors(self) -> Vec<OwnedFd> {
+        [self.control, self.stdout, self.stderr].into_iter().chain(self.door).collect()
+    }
+
+    fn of(descriptors: Vec<OwnedFd>) -> Option<Self> {
+        let mut all = descriptors.into_iter();
+        Some(Self { control: all.next()?, stdout: all.next()?, stderr: all.next()?, door: all.next() })
+    }
+}
 
 /// Serves requests until the Runtime is gone. Standard input is the socket.
 ///
@@ -58,7 +79,7 @@ pub fn serve() -> Result<(), String> {
         if !asked {
             continue;
         }
-        let Some([control, stdout, stderr]) = request(socket.as_raw_fd())? else { return Ok(()) };
+        let Some(request) = request(&socket)? else { return Ok(()) };
         // SAFETY: this process is one thread, so the copy holds no lock of another's and may do whatever this one may.
         #[allow(unsafe_code)]
         let copied = unsafe { fork() };
@@ -69,7 +90,7 @@ pub fn serve() -> Result<(), String> {
                 // The socket of the stem is none of a keeper's.
                 let null = fs::File::open("/dev/null").map_err(|error| error.to_string())?;
                 dup2_stdin(null).map_err(told("standard input cannot be closed"))?;
-                keeper::keep(control.into(), stdout, stderr, &filters);
+                keeper::keep(request, &filters);
                 std::process::exit(0);
             }
             // The socket of the request closes, which tells.
@@ -79,29 +100,17 @@ pub fn serve() -> Result<(), String> {
 }
 
 /// The next request; `None` when nobody asks any more.
-fn request(socket: RawFd) -> Result<Option<[OwnedFd; DESCRIPTORS]>, String> {
+fn request(socket: impl AsFd) -> Result<Option<Request>, String> {
     loop {
-        let (mut byte, mut space) = ([0], cmsg_space!([RawFd; DESCRIPTORS]));
-        let mut into = [IoSliceMut::new(&mut byte)];
-        let message = match recvmsg::<()>(socket, &mut into, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC) {
-            Ok(message) => message,
-            Err(Errno::EINTR | Errno::EAGAIN) => continue,
-            Err(error) => return Err(format!("requests cannot be read: {error}")),
-        };
-        if message.bytes == 0 {
-            return Ok(None);
-        }
-        let messages = message.cmsgs().map_err(|error| format!("requests cannot be read: {error}"))?;
-        let mut descriptors = Vec::new();
-        for message in messages {
-            if let ControlMessageOwned::ScmRights(rights) = message {
-                // SAFETY: the kernel has just made these descriptors for this process; nobody else has them.
-                #[allow(unsafe_code)]
-                descriptors.extend(rights.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+        match rights::receive(&socket) {
+            Ok(None) => return Ok(None),
+            Ok(Some(descriptors)) => {
+                if let Some(request) = Request::of(descriptors) {
+                    return Ok(Some(request));
+                }
             }
-        }
-        if let Ok(descriptors) = descriptors.try_into() {
-            return Ok(Some(descriptors));
+            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
+            Err(error) => return Err(format!("requests cannot be read: {error}")),
         }
     }
 }

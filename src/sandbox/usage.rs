@@ -45,6 +45,15 @@ impl Usage {
         (self.inodes > limits.inodes).then_some(Over::Inodes(limits.inodes))
     }
 
+    /// What is said to a command that finds the workspace full.
+    #[must_use]
+    pub fn is_full(&self) -> String {
+        format!(
+            "The workspace is full ({}): nothing can be written until files are deleted.",
+            self.in_words()
+        )
+    }
+
     /// For whoever reads it.
     #[must_use]
     pub fn in_words(&self) -> String {
@@ -121,6 +130,14 @@ impl Usages {
     #[must_use]
     pub fn last(&self, key: &str) -> Option<Usage> {
         self.with(|all| all.get(key).map(|found| found.usage))
+    }
+
+    /// What a workspace has that is full. A command in it can delete and can not write.
+    pub async fn full(&self, key: &str, folder: &Path, limits: &Limits) -> Option<Usage> {
+        let over = |usage: &Usage| usage.over(limits).is_some();
+        self.last(key).filter(over)?;
+        // It may have been emptied since it was counted.
+        Some(self.look(key, folder).await.0).filter(over)
     }
 
     /// Adds what a tool of ours has written, until it is counted.

@@ -6,34 +6,42 @@
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
+use nix::sys::socket::MsgFlags;
 use nylorun_actors::model::json::Json;
+use nylorun_actors::model::sandbox::network::DEV_HOSTS;
+use tokio::io::Interest;
+use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
+use super::rights;
 use crate::gates::egress::allow::Allow;
 use crate::gates::egress::{Egress, Grant, Own};
 
 /// Where the proxy listens inside.
 pub const PORT: u16 = 3128;
 
-/// The hosts that a spec lets its commands reach.
+/// The hosts that a spec lets its commands reach. A spec without a preset has none but those it names: what a session is
+/// given says `none`, and what is older had no network either.
 ///
 /// # Errors
 /// In words: what it asks for cannot be had.
 pub fn allow(spec: &Json) -> Result<Allow, String> {
     let network = &spec["network"];
-    match network["preset"].as_str() {
-        None | Some("none") => {}
+    let preset: &[&str] = match network["preset"].as_str() {
+        None | Some("none") => &[],
+        Some("dev") => &DEV_HOSTS,
         Some("open") => {
             return Err(
                 "The sandbox asks for the network preset `open`, which has no list of hosts.".to_owned()
             );
         }
         Some(other) => return Err(format!("The sandbox asks for the network preset `{other}`.")),
-    }
-    let hosts = network["allow"].as_array();
-    Ok(Allow::of(hosts.into_iter().flatten().filter_map(Json::as_str)))
+    };
+    let hosts = network["allow"].as_array().into_iter().flatten().filter_map(Json::as_str);
+    Ok(Allow::of(preset.iter().copied().chain(hosts)))
 }
 
 /// What tells programs of the proxy, in both spellings that they look for; nothing where there is none.
@@ -54,6 +62,23 @@ pub fn variables(allow: &Allow) -> Vec<(&'static str, String)> {
 /// The system's.
 pub fn bind() -> io::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, PORT))
+}
+
+/// Makes the socket, and hands it to the Runtime. In a cage: whatever runs there later does not have it.
+///
+/// # Errors
+/// The system's.
+pub fn hand_over(door: OwnedFd) -> io::Result<()> {
+    rights::send(door, &[bind()?.into()], MsgFlags::empty())
+}
+
+/// The socket that a cage hands over. `None`: its cage does not stand.
+///
+/// # Errors
+/// The system's.
+pub async fn handed_over(door: &UnixStream) -> io::Result<Option<TcpListener>> {
+    let descriptors = door.async_io(Interest::READABLE, || rights::receive(door.as_fd())).await?;
+    Ok(descriptors.into_iter().flatten().next().map(TcpListener::from))
 }
 
 /// A proxy at work for one sandbox. It ends with this, and all tunnels with it.
@@ -88,6 +113,8 @@ mod tests {
         let both = of(json!({"preset": "none", "allow": ["A.test", "*.b.test"]})).unwrap();
         assert!(both.has("a.test") && both.has("x.b.test") && !both.has("b.test"));
         assert!(allow(&json!({})).unwrap().is_empty() && of(json!({"allow": []})).unwrap().is_empty());
+        let dev = of(json!({"preset": "dev", "allow": ["a.test"]})).unwrap();
+        assert!(DEV_HOSTS.iter().all(|host| dev.has(host)) && dev.has("a.test") && !dev.has("b.test"));
         assert!(of(json!({"preset": "open"})).unwrap_err().contains("`open`"));
     }
 

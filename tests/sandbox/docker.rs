@@ -16,8 +16,8 @@ use super::dockerd::Dockerd;
 use super::egress::{self, internet};
 use super::support::{Spaces, TENANT, manager_of};
 
-fn spaces(docker: &Dockerd) -> Spaces {
-    Spaces::of(Kind::Docker, |means| means.docker = docker.means())
+fn spaces(_: &Dockerd) -> Spaces {
+    Spaces::new(Kind::Docker)
 }
 
 fn key(session: &str) -> String {
@@ -38,19 +38,15 @@ fn inspect(docker: &Dockerd, id: &str) -> Json {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_workspace_has_one_container_until_it_stops_and_its_files_outlive_it() {
     let Some(docker) = Dockerd::get() else { return };
-    let mut spaces = spaces(&docker);
+    let mut spaces = spaces(docker);
     spaces.spec = json!({"idle": "1m"});
     spaces.says("s", "echo kept > file; echo gone > /tmp/t; echo out > /workspace/out").await;
-    let first = of_instance(&docker, &spaces.dir);
+    let first = of_instance(docker, &spaces.dir);
     assert_eq!(spaces.says("s", "cat file /tmp/t").await, "kept\ngone");
     spaces.says("other", "true").await;
-    assert_eq!(
-        (first.len(), of_instance(&docker, &spaces.dir).len()),
-        (1, 2),
-        "one for each, and it is kept"
-    );
-    assert!(of_instance(&docker, &spaces.dir).contains(&first[0]));
-    let labels = inspect(&docker, &first[0])["Config"]["Labels"].clone();
+    assert_eq!((first.len(), of_instance(docker, &spaces.dir).len()), (1, 2), "one for each, and it is kept");
+    assert!(of_instance(docker, &spaces.dir).contains(&first[0]));
+    let labels = inspect(docker, &first[0])["Config"]["Labels"].clone();
     assert_eq!(labels["nylorun.key"], key("s"));
     // The host sees the files, and the tools that do not ask the container see what its commands have made.
     assert_eq!(std::fs::read_to_string(spaces.folder("s").join("out")).unwrap(), "out\n");
@@ -75,23 +71,23 @@ async fn a_workspace_has_one_container_until_it_stops_and_its_files_outlive_it()
     };
     let swept = spaces.manager.sweep(Some(later), spaces.heard.clone()).await.unwrap();
     assert!(swept.iter().all(|record| record.state == WorkspaceState::Stopped));
-    assert_eq!(of_instance(&docker, &spaces.dir), [""; 0]);
+    assert_eq!(of_instance(docker, &spaces.dir), [""; 0]);
     assert_eq!(spaces.says("s", "cat file; ls /tmp").await, "kept");
     spaces.manager.remove(Removal::keys(vec![key("s")])).await.unwrap();
-    assert_eq!(of_instance(&docker, &spaces.dir), [""; 0]);
+    assert_eq!(of_instance(docker, &spaces.dir), [""; 0]);
     assert!(!spaces.folder("s").exists());
     spaces.says("s", "test ! -e file").await;
     spaces.manager.close(None).await;
-    assert_eq!(of_instance(&docker, &spaces.dir), [""; 0], "a manager that is closed leaves none");
+    assert_eq!(of_instance(docker, &spaces.dir), [""; 0], "a manager that is closed leaves none");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_container_is_locked_down() {
     let Some(docker) = Dockerd::get() else { return };
-    let mut spaces = spaces(&docker);
+    let mut spaces = spaces(docker);
     spaces.spec = json!({"resources": {"cpus": 1, "memory": "256MiB"}});
     spaces.says("s", "true").await;
-    let seen = inspect(&docker, &of_instance(&docker, &spaces.dir)[0]);
+    let seen = inspect(docker, &of_instance(docker, &spaces.dir)[0]);
     let host = &seen["HostConfig"];
     for (name, value) in [
         ("NetworkMode", json!("none")),
@@ -132,7 +128,7 @@ async fn a_container_is_locked_down() {
         assert_ne!(spaces.bash("s", command).await["exitCode"], 0, "{command}");
     }
     assert_eq!(spaces.says("s", "grep -v '^#' /etc/resolv.conf").await, "nameserver 127.0.0.1");
-    let memory = spaces.bash("s", "head -c 600m /dev/zero | tail -c 600m | wc -c").await;
+    let memory = spaces.bash("s", "head -c 600M /dev/zero | tail -c 600M | wc -c").await;
     assert_ne!(memory["stdout"], "629145600\n", "{memory}");
     assert_eq!(spaces.says("s", "echo fine").await, "fine");
 }
@@ -140,16 +136,15 @@ async fn a_container_is_locked_down() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_image_that_is_not_there_is_named_with_what_to_do_and_nothing_is_fetched() {
     let Some(docker) = Dockerd::get() else { return };
-    let mut spaces = spaces(&docker);
+    let mut spaces = spaces(docker);
     spaces.spec = json!({"image": "absent.test/nobody:9"});
     let outcome = spaces.call("s", Tool::Bash, json!({"command": "true"})).await.unwrap();
     let ToolOutcome::Failed { code, message } = outcome else { panic!() };
     assert_eq!(code, "sandbox.start_failed");
     assert!(message.contains("`docker pull absent.test/nobody:9`"), "{message}");
-    assert_eq!(of_instance(&docker, &spaces.dir), [""; 0]);
+    assert_eq!(of_instance(docker, &spaces.dir), [""; 0]);
     // The one that all the others would get is missed before anything is asked for.
     let spaces = Spaces::of(Kind::Docker, |means| {
-        means.docker = docker.means();
         means.docker.image = "absent.test/default:1".to_owned();
     });
     let report = spaces.manager.report().await;
@@ -172,7 +167,7 @@ async fn a_daemon_that_is_not_there_or_elsewhere_is_said_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_workspaces_come_and_go_and_leave_nothing() {
     let Some(docker) = Dockerd::get() else { return };
-    let spaces = spaces(&docker);
+    let spaces = spaces(docker);
     spaces.says("warm", "true").await;
     spaces.manager.remove(Removal::everything()).await.unwrap();
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
@@ -186,7 +181,7 @@ async fn twenty_workspaces_come_and_go_and_leave_nothing() {
         spaces.says(&session, "echo x > file; mkdir -p a/b; chmod 000 a; sleep 300 & echo started").await;
         spaces.manager.remove(Removal::keys(vec![key(&session)])).await.unwrap();
     }
-    assert_eq!(of_instance(&docker, &spaces.dir), [""; 0]);
+    assert_eq!(of_instance(docker, &spaces.dir), [""; 0]);
     let left: Vec<_> = std::fs::read_dir(spaces.dir.path().join("sandboxes")).unwrap().flatten().collect();
     assert!(left.iter().all(|entry| !entry.path().is_dir()), "{left:?}");
     assert!(mounts() <= mounted + 4, "other tests have containers too: {} after {mounted}", mounts());
@@ -196,11 +191,11 @@ async fn twenty_workspaces_come_and_go_and_leave_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_a_command_does_nothing_of_it_runs_on() {
     let Some(docker) = Dockerd::get() else { return };
-    let spaces = spaces(&docker);
+    let spaces = spaces(docker);
     let alone =
-        "ps > /tmp/ps; grep -v -e PID -e docker-init -e 'sleep 2147483647' -e ps -e sh /tmp/ps | wc -l";
+        "ps ax > /tmp/ps; grep -v -e PID -e docker-init -e 'sleep 2147483647' -e ps -e sh /tmp/ps | wc -l";
     spaces.says("s", "true").await;
-    let container = of_instance(&docker, &spaces.dir);
+    let container = of_instance(docker, &spaces.dir);
     // What would end it is killed; what it leaves behind is in sessions of its own.
     let leave = "(setsid setsid sleep 301 >/dev/null 2>&1 &); (setsid sleep 302 </dev/null &)";
     for command in
@@ -212,21 +207,21 @@ async fn whatever_a_command_does_nothing_of_it_runs_on() {
         assert!(began.elapsed() < Duration::from_secs(15), "{command}: {:?}", began.elapsed());
         assert_eq!(spaces.says("s", alone).await, "0", "{command}");
     }
-    assert_eq!(of_instance(&docker, &spaces.dir), container, "it was not even started anew");
+    assert_eq!(of_instance(docker, &spaces.dir), container, "it was not even started anew");
     // A container that is full of processes starts nothing that could end them: it goes itself.
     let bomb = json!({"command": "b() { b | b & }; b; b; sleep 60", "timeout": 2});
     assert_eq!(spaces.output("s", Tool::Bash, bomb).await["timedOut"], true);
     assert_eq!(spaces.says("s", alone).await, "0");
     // One that somebody has removed is missed when it is needed.
     spaces.says("s", "echo kept > file").await;
-    docker.docker(&["rm", "--force", &of_instance(&docker, &spaces.dir)[0]]);
+    docker.docker(&["rm", "--force", &of_instance(docker, &spaces.dir)[0]]);
     assert_eq!(spaces.says("s", "cat file").await, "kept");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tools_follow_no_link_to_the_host_and_see_nothing_of_the_image() {
     let Some(docker) = Dockerd::get() else { return };
-    let spaces = spaces(&docker);
+    let spaces = spaces(docker);
     let secret = spaces.dir.path().join("secret");
     std::fs::write(&secret, "the host's secret").unwrap();
     spaces
@@ -261,15 +256,15 @@ async fn tools_follow_no_link_to_the_host_and_see_nothing_of_the_image() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_container_reaches_the_hosts_of_its_list_and_nothing_else() {
-    let Some(docker) = Dockerd::get() else { return };
+    if Dockerd::get().is_none() {
+        return;
+    }
     let internet = internet().await;
     let spaces = Spaces::of(Kind::Docker, |means| {
-        means.docker = docker.means();
         means.egress = internet.egress.clone();
     });
     egress::hosts_of_the_list_are_reached_and_nothing_else(spaces, &internet).await;
     let spaces = Spaces::of(Kind::Docker, |means| {
-        means.docker = docker.means();
         means.egress = internet.egress.clone();
     });
     egress::each_sandbox_has_a_list_of_its_own(spaces).await;
@@ -284,9 +279,8 @@ async fn a_process_that_is_killed() {
     let Some(docker) = Dockerd::get() else { return };
     let root = std::env::var(DOOMED).unwrap();
     let dir = TempDir::with_prefix_in("doomed", &root).unwrap();
-    let mut spaces = spaces(&docker);
+    let mut spaces = spaces(docker);
     spaces.manager = manager_of(&dir, Kind::Docker, |means| {
-        means.docker = docker.means();
         means.root = format!("{root}/sandboxes").into();
     });
     spaces.says("s", "true").await;
@@ -309,7 +303,7 @@ async fn what_a_killed_process_leaves_is_removed_at_the_next_start_and_nothing_o
         assert!(began.elapsed() < Duration::from_secs(60) && doomed.try_wait().unwrap().is_none());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!(of_instance(&docker, &dir).len(), 1);
+    assert_eq!(of_instance(docker, &dir).len(), 1);
     // A container of another folder of workspaces, whose process is dead as well.
     let other = "label.test/other";
     let named =
@@ -329,18 +323,65 @@ async fn what_a_killed_process_leaves_is_removed_at_the_next_start_and_nothing_o
         "300",
     ]);
     let start = || async {
-        let manager = manager_of(&dir, Kind::Docker, |means| means.docker = docker.means());
+        let manager = manager_of(&dir, Kind::Docker, |_| {});
         assert!(manager.report().await.backend.is_some());
         manager
     };
     start().await.close(None).await;
-    assert_eq!(of_instance(&docker, &dir).len(), 1, "its process lives");
+    assert_eq!(of_instance(docker, &dir).len(), 1, "its process lives");
     doomed.kill().unwrap();
     doomed.wait().unwrap();
-    assert_eq!(of_instance(&docker, &dir).len(), 1, "nobody has removed it");
+    assert_eq!(of_instance(docker, &dir).len(), 1, "nobody has removed it");
     start().await.close(None).await;
-    assert_eq!(of_instance(&docker, &dir), [""; 0]);
+    assert_eq!(of_instance(docker, &dir), [""; 0]);
     let others = named(other);
     assert!(!others.is_empty(), "another's is left alone");
     docker.docker(&["rm", "--force", &others]);
+}
+
+/// Prints figures, asserts nothing: `cargo nextest run --workspace --test sandbox --run-ignored only --no-capture -E 'test(docker::figures)'`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "it measures"]
+async fn figures() {
+    if Dockerd::get().is_none() {
+        return;
+    }
+    let internet = internet().await;
+    let mut spaces = Spaces::of(Kind::Docker, |means| means.egress = internet.egress.clone());
+    let quantiles = |what: &str, mut took: Vec<Duration>| {
+        took.sort_unstable();
+        println!(
+            "{what}: p50 {:?}, p99 {:?} of {}",
+            took[took.len() / 2],
+            took[took.len() * 99 / 100],
+            took.len()
+        );
+    };
+    spaces.says("live", "true").await;
+    let (mut cold, mut live, mut tool, mut out) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for n in 0..40 {
+        let began = Instant::now();
+        spaces.says(&format!("cold-{n}"), "true").await;
+        cold.push(began.elapsed());
+        spaces.manager.remove(Removal::keys(vec![key(&format!("cold-{n}"))])).await.unwrap();
+    }
+    for _ in 0..200 {
+        let began = Instant::now();
+        spaces.says("live", "true").await;
+        live.push(began.elapsed());
+        let began = Instant::now();
+        spaces.output("live", Tool::Write, json!({"path": "x", "content": "x"})).await;
+        tool.push(began.elapsed());
+    }
+    spaces.spec = json!({"network": {"allow": ["good.test"]}});
+    for n in 0..20 {
+        let began = Instant::now();
+        spaces.says(&format!("out-{n}"), "true").await;
+        out.push(began.elapsed());
+        spaces.manager.remove(Removal::keys(vec![key(&format!("out-{n}"))])).await.unwrap();
+    }
+    quantiles("a container and its first command", cold);
+    quantiles("the same with a way out", out);
+    quantiles("a command in a container that is there", live);
+    quantiles("a tool beside it", tool);
 }

@@ -3,15 +3,18 @@
 //! some seconds.
 
 use std::fs::{self, File};
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use nylorun::sandbox::docker::DockerMeans;
 
-/// The image that the daemon is given: the host's own busybox and bash.
+/// The image that the daemon is given: a small Debian, from the files of this machine.
 pub const IMAGE: &str = "nylorun-test:1";
+
+/// What the folder of a daemon is called, with a number after it.
+pub const FOLDER: &str = "nylorun-dockerd";
 
 /// Removes a folder with what is mounted in it.
 const CLEAR: &str = r#"
@@ -40,6 +43,18 @@ done
 exec 9<"$users"; flock -x 9; end
 "#;
 
+/// Lists the files of an image: essential packages, Perl's own modules, and the libraries that their programs need.
+const LIST: &str = r#"
+packages=$(dpkg-query -W -f '${Essential} ${Package}\n' | awk '$1 == "yes" { print $2 }')
+dpkg -L $packages procps 2>/dev/null | grep -v -E '^/usr/share/(doc|man|locale|info|lintian|bug)/|^/etc/|^/(var|run|boot)|^/\.$' >"$1.all"
+while read -r file; do [ -f "$file" ] && [ -x "$file" ] && echo "$file"; done <"$1.all" | xargs ldd 2>/dev/null |
+    grep -o '/[^ ]*' | grep -v ':$' | sort -u | while read -r library; do echo "$library"; readlink -f "$library"; done >>"$1.all"
+printf '%s\n' /bin /sbin /lib /lib64 /etc /etc/passwd /etc/group /tmp >>"$1.all"
+# Where the old folders are links, what is said to be in them is where they lead.
+[ -L /bin ] && sed -i -E 's,^/(bin|sbin|lib|lib64)/,/usr/\1/,' "$1.all"
+sed 's,^/,,' "$1.all" | sort -u >"$1"
+"#;
+
 /// A daemon that runs as long as this lives.
 pub struct Dockerd {
     dir: PathBuf,
@@ -55,15 +70,20 @@ pub fn missing() -> Option<String> {
     if !nix::unistd::Uid::effective().is_root() {
         return Some("a daemon of one's own takes root".to_owned());
     }
-    let tools = ["dockerd", "docker", "docker-init", "busybox", "bash", "flock", "tar"];
+    let tools = ["dockerd", "docker", "docker-init", "dpkg", "bash", "flock", "tar"];
     let lacks: Vec<&str> = tools.into_iter().filter(|name| !on_path(name)).collect();
-    (!lacks.is_empty())
-        .then(|| format!("there is no {} (Debian: docker.io busybox-static)", lacks.join(", ")))
+    (!lacks.is_empty()).then(|| format!("there is no {} (Debian: docker.io)", lacks.join(", ")))
 }
 
 impl Dockerd {
-    /// The daemon, started if it does not run. `None` where it cannot be had, which is said loudly.
-    pub fn get() -> Option<Self> {
+    /// The daemon, started if it does not run, and held until this process ends. `None` where it cannot be had, which is
+    /// said loudly.
+    pub fn get() -> Option<&'static Self> {
+        static DAEMON: OnceLock<Option<Dockerd>> = OnceLock::new();
+        DAEMON.get_or_init(Self::find).as_ref()
+    }
+
+    fn find() -> Option<Self> {
         if let Some(why) = missing() {
             eprintln!("\n*** SKIPPED, nothing was tested: {why} ***\n");
             return None;
@@ -80,10 +100,15 @@ impl Dockerd {
             .to_string_lossy()
             .bytes()
             .fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-        let dir = std::env::temp_dir().join(format!("nylorun-dockerd-{mark:08x}"));
+        let dir = std::env::temp_dir().join(format!("{FOLDER}-{mark:08x}"));
         let daemon = Self { dir, _user: user };
         if !daemon.answers() {
             daemon.start(&locks.join("dockerd.users"));
+        }
+        let imported = daemon.dir.join("imported");
+        if !imported.exists() {
+            daemon.import();
+            fs::write(imported, "").unwrap();
         }
         Some(daemon)
     }
@@ -134,46 +159,23 @@ impl Dockerd {
             assert!(began.elapsed() < Duration::from_secs(60), "the daemon does not start:\n{}", log());
             std::thread::sleep(Duration::from_millis(50));
         }
-        self.import();
     }
 
-    /// Gives the daemon its image.
+    /// Gives the daemon its image: the packages without which no Debian is, as they are on this machine.
     fn import(&self) {
-        let root = self.dir.join("image");
-        for name in ["bin", "etc", "lib", "lib64", "tmp", "usr", "workspace", "proc", "sys", "dev"] {
-            fs::create_dir_all(root.join(name)).unwrap();
-        }
-        let which = |name: &str| {
-            let dirs = std::env::split_paths(&std::env::var_os("PATH").unwrap()).collect::<Vec<_>>();
-            dirs.into_iter().map(|dir| dir.join(name)).find(|path| path.is_file()).unwrap()
-        };
-        let busybox = which("busybox");
-        fs::copy(&busybox, root.join("bin/busybox")).unwrap();
-        let applets = Command::new(&busybox).arg("--list").output().unwrap().stdout;
-        for applet in String::from_utf8(applets).unwrap().lines().filter(|name| *name != "busybox") {
-            symlink("busybox", root.join("bin").join(applet)).unwrap();
-        }
-        let bash = which("bash");
-        let _ = fs::remove_file(root.join("bin/bash"));
-        fs::copy(&bash, root.join("bin/bash")).unwrap();
-        let needs = Command::new("ldd").arg(&bash).output().unwrap().stdout;
-        for library in
-            String::from_utf8(needs).unwrap().split_whitespace().filter(|word| word.starts_with('/'))
-        {
-            let to = root.join(library.trim_start_matches('/'));
-            fs::create_dir_all(to.parent().unwrap()).unwrap();
-            fs::copy(library, to).unwrap();
-        }
+        let list = self.dir.join("image");
+        let listed = Command::new("bash").args(["-c", LIST, "list"]).arg(&list).status().unwrap();
+        assert!(listed.success());
         let mut tar = Command::new("tar")
-            .arg("-C")
-            .arg(&root)
-            .args(["-c", "."])
+            .args(["--directory", "/", "--create", "--no-recursion", "--ignore-failed-read", "--files-from"])
+            .arg(&list)
             .stdout(Stdio::piped())
+            .stderr(Stdio::null())
             .spawn()
             .unwrap();
         let layers = tar.stdout.take().unwrap();
         let import = self.client().args(["import", "-", IMAGE]).stdin(layers).output().unwrap();
         assert!(import.status.success(), "{}", String::from_utf8_lossy(&import.stderr));
-        assert!(tar.wait().unwrap().success());
+        tar.wait().unwrap();
     }
 }

@@ -15,6 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::support::Spaces;
+use nylorun::sandbox::choice::Kind;
 
 /// An address of the internet, behind which the test's server stands.
 const SERVER: &str = "93.184.216.34";
@@ -155,4 +156,93 @@ pub async fn each_sandbox_has_a_list_of_its_own(mut spaces: Spaces) {
     let none = "env | grep -i proxy; timeout 5 bash -c 'exec 3<>/dev/tcp/127.0.0.1/3128'";
     assert_ne!(spaces.bash("c", none).await["exitCode"], 0);
     assert_eq!(spaces.bash("c", none).await["stdout"], "");
+}
+
+fn caged(internet: &Internet) -> Spaces {
+    Spaces::of(Kind::Namespaces, |means| means.egress = internet.egress.clone())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cage_reaches_the_hosts_of_its_list_and_nothing_else() {
+    let internet = internet().await;
+    hosts_of_the_list_are_reached_and_nothing_else(caged(&internet), &internet).await;
+    each_sandbox_has_a_list_of_its_own(caged(&internet)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ordinary_programs_find_the_way_by_themselves() {
+    let internet = internet().await;
+    let mut spaces = caged(&internet);
+    spaces.spec = json!({"network": {"preset": "none", "allow": ["good.test"]}});
+    for (program, command) in [
+        (
+            "python3",
+            "python3 -c \"import urllib.request as u; print(u.urlopen('http://good.test/x').read().decode())\"",
+        ),
+        ("curl", "curl -sS http://good.test/x"),
+        ("wget", "wget -q -O - http://good.test/x"),
+        ("curl", "curl -sS --proxytunnel http://good.test/x"),
+    ] {
+        if spaces.bash("s", &format!("command -v {program}")).await["exitCode"] == 0 {
+            assert_eq!(spaces.says("s", command).await, "GET /x HTTP/1.1", "{command}");
+        }
+    }
+    // A handshake gets as far as it can with a server that speaks none.
+    if spaces.bash("s", "command -v curl").await["exitCode"] == 0 {
+        let output = spaces.bash("s", "curl -sv --max-time 2 https://good.test/ 2>&1").await;
+        assert!(output["stdout"].as_str().unwrap().contains("200 Connection Established"), "{output}");
+        let output = spaces.bash("s", "curl -sv --max-time 2 https://other.test/ 2>&1").await;
+        assert!(output["stdout"].as_str().unwrap().contains("403 Forbidden"), "{output}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_way_out_is_gone_with_its_command() {
+    let internet = internet().await;
+    let mut spaces = caged(&internet);
+    spaces.spec = json!({"network": {"preset": "none", "allow": ["good.test"]}});
+    let command = format!("{}; sleep 0.1", ask("CONNECT good.test:443 HTTP/1.1\\r\\n\\r\\n"));
+    spaces.says("s", &command).await;
+    let (sockets, tasks) = (sockets(), alive_tasks());
+    for n in 0..20 {
+        let timeout = if n % 5 == 0 { 0.3 } else { 60.0 };
+        let command = if n % 5 == 0 { format!("{command}; sleep 60") } else { command.clone() };
+        spaces.output("s", Tool::Bash, json!({"command": command, "timeout": timeout})).await;
+    }
+    for _ in 0..200 {
+        if self::sockets() <= sockets && alive_tasks() <= tasks {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert!(self::sockets() <= sockets, "{} after {sockets}", self::sockets());
+    assert!(alive_tasks() <= tasks, "{} after {tasks}", alive_tasks());
+}
+
+/// Sockets that this process has open.
+fn sockets() -> usize {
+    let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    all.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:")))
+        .count()
+}
+
+fn alive_tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+#[tokio::test]
+async fn where_no_list_can_be_kept_and_without_one_nothing_runs_and_the_reason_is_told() {
+    for (kind, network, says) in [
+        (Kind::Landlock, json!({"allow": ["good.test"]}), "no list of hosts can be kept"),
+        (Kind::Process, json!({"allow": ["good.test"]}), "this backend has none"),
+        (Kind::Namespaces, json!({"preset": "open"}), "no list of hosts"),
+    ] {
+        let mut spaces = Spaces::new(kind);
+        spaces.spec = json!({"network": network});
+        let outcome = spaces.call("s", Tool::Bash, json!({"command": "touch ran"})).await.unwrap();
+        let ToolOutcome::Failed { code, message } = outcome else { panic!("{kind:?}") };
+        assert_eq!(code, "sandbox.unavailable");
+        assert!(message.contains(says), "{kind:?}: {message}");
+        assert!(!spaces.folder("s").join("ran").exists());
+    }
 }

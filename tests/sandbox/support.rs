@@ -19,6 +19,8 @@ use nylorun_actors::ports::workspaces::{Claims, WorkspaceManager as _};
 use serde_json::json;
 use tempfile::TempDir;
 
+use super::dockerd::Dockerd;
+
 /// Claims as they come.
 #[derive(Default)]
 pub struct Heard(pub Mutex<Vec<Claim>>);
@@ -53,24 +55,39 @@ pub struct Spaces {
     pub spec: Json,
 }
 
-/// Makes each test once for each backend. `every`: `process`, too; `apart`: those that keep apart.
+/// Makes each test once for each backend. `every`: `process`, too; `apart`: those that keep apart; `cages`: those of
+/// them whose helpers are this program.
 macro_rules! for_each_backend {
     (every: $($test:ident)*) => {
         super::support::for_each_backend! { apart: $($test)* }
         super::support::for_each_backend! { process Process: $($test)* }
     };
     (apart: $($test:ident)*) => {
+        super::support::for_each_backend! { cages: $($test)* }
+        super::support::for_each_backend! { docker Docker: $($test)* }
+    };
+    (cages: $($test:ident)*) => {
         super::support::for_each_backend! { namespaces Namespaces: $($test)* }
         super::support::for_each_backend! { landlock Landlock: $($test)* }
     };
     ($name:ident $kind:ident: $($test:ident)*) => {
         mod $name {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $test() { super::$test(nylorun::sandbox::choice::Kind::$kind).await; })*
+            async fn $test() {
+                let kind = nylorun::sandbox::choice::Kind::$kind;
+                if crate::support::is_here(kind) {
+                    super::$test(kind).await;
+                }
+            })*
         }
     };
 }
 pub(crate) use for_each_backend;
+
+/// Whether a backend can be tested here; where not, that is said loudly.
+pub fn is_here(kind: Kind) -> bool {
+    kind != Kind::Docker || Dockerd::get().is_some()
+}
 
 pub const TENANT: &str = "tn_test";
 
@@ -140,6 +157,9 @@ pub fn manager(dir: &TempDir, kind: Kind, limits: Limits) -> Manager {
 pub fn manager_of(dir: &TempDir, kind: Kind, change: impl FnOnce(&mut Means)) -> Manager {
     let root = dir.path().join("sandboxes");
     let mut means = Means::new(Runner::new(env!("CARGO_BIN_EXE_nylorun").into()), root.clone());
+    if let Some(docker) = (kind == Kind::Docker).then(Dockerd::get).flatten() {
+        means.docker = docker.means();
+    }
     change(&mut means);
     let choice = Arc::new(Choice::new(Preference::Only(kind), means));
     Manager::new(Parts { tenant: TENANT.into(), root, choice, clock: Arc::new(SystemClock) }).unwrap()

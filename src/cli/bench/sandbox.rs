@@ -23,6 +23,7 @@ use crate::cli::args::BenchSandbox;
 use crate::cli::fault::{Fault, exit};
 use crate::cli::out::Out;
 use crate::sandbox::choice::{self, Choice, Kind, Means, Preference};
+use crate::sandbox::docker::DockerMeans;
 use crate::sandbox::helper;
 use crate::sandbox::manager::{Manager, Parts};
 use crate::sandbox::run::Runner;
@@ -58,7 +59,9 @@ pub async fn run(bench: &BenchSandbox, out: &Out) -> Result<(), Fault> {
     let runner = Runner::new(helper::program().map_err(|error| told(&error))?);
     let (mut reports, mut skipped) = (Vec::new(), Vec::new());
     for kind in kinds {
-        let means = Means::new(runner.clone(), root.join(kind.name()));
+        let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let docker = DockerMeans::of(var("DOCKER_HOST"), var("NYLORUN_SANDBOX_IMAGE"));
+        let means = Means { docker, ..Means::new(runner.clone(), root.join(kind.name())) };
         if let Err(why) = choice::probe(kind, &means).await {
             if named.is_some_and(|named| named == Preference::Only(kind)) {
                 return Err(told(&format!("{}: {why}", kind.name())));

@@ -13,7 +13,7 @@ use bollard::models::{
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder,
 };
-use nix::unistd::{Uid, geteuid};
+use nix::unistd::{Pid, Uid, geteuid};
 
 use super::daemon::{Daemon, absent, status, words};
 use crate::sandbox::backend::{HOST_UID, Space};
@@ -22,6 +22,26 @@ use crate::sandbox::job::Limits;
 
 /// The user of what keeps a container alive.
 const KEEPER: &str = "64532:64532";
+
+/// What is not seen of the kernel: what Docker hides itself, and what tells of the machine.
+const MASKED: [&str; 16] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/block",
+    "/sys/bus",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+    "/sys/kernel",
+    "/sys/module",
+    "/sys/power",
+];
 
 /// The label with the folder of workspaces that a container belongs to.
 const INSTANCE: &str = "nylorun.instance";
@@ -50,6 +70,38 @@ impl Container {
         // What a command has left behind is the first process's child, once the command itself is gone.
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
         Some(children.split_whitespace().count() <= 1)
+    }
+}
+
+impl Container {
+    /// The process above everything that runs in it, where that is seen from here.
+    pub(super) fn above(&self) -> Option<Pid> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid?)).ok()?;
+        let above = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+        let name = fs::read_to_string(format!("/proc/{above}/comm")).ok()?;
+        // Commands are its children as the first process is; whoever else is above that one has more.
+        name.contains("shim").then(|| Pid::from_raw(above))
+    }
+
+    /// How many of its processes the kernel has killed for their memory, where that is seen from here.
+    pub(super) fn starved(&self) -> u64 {
+        let groups = self.pid.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/cgroup")).ok());
+        // Version 2 names no controller, version 1 has a folder for each.
+        let files = groups.iter().flat_map(|groups| groups.lines()).filter_map(|line| {
+            let (_, rest) = line.split_once(':')?;
+            let (controllers, path) = rest.split_once(':')?;
+            match controllers {
+                "" => Some(format!("/sys/fs/cgroup{path}/memory.events")),
+                "memory" => Some(format!("/sys/fs/cgroup/memory{path}/memory.oom_control")),
+                _ => None,
+            }
+        });
+        let texts = files.filter_map(|file| fs::read_to_string(file).ok());
+        let counts = texts.flat_map(|text| {
+            let counts = text.lines().filter_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
+            counts.collect::<Vec<u64>>()
+        });
+        counts.sum()
     }
 }
 
@@ -124,6 +176,7 @@ fn host(space: &Space) -> HostConfig {
         pids_limit: i64::try_from(processes + 2).ok(),
         ulimits: Some(vec![ulimit("core", 0), ulimit("nofile", open_files), ulimit("fsize", disk_bytes)]),
         mounts: Some(vec![mount(source("workspace"), WORKSPACE), mount(source("tmp"), "/tmp")]),
+        masked_paths: Some(MASKED.map(str::to_owned).to_vec()),
         log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),
         ..HostConfig::default()
     }

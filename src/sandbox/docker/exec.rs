@@ -13,11 +13,12 @@ use tokio::time::{sleep, timeout};
 use super::container::{Container, user};
 use super::daemon::{Daemon, words};
 use crate::sandbox::files::WORKSPACE;
-use crate::sandbox::run::{Cancelled, End, Ran, cancelled};
+use crate::sandbox::run::{Cancelled, Disk, End, Ran, cancelled};
 use crate::sandbox::streams::Kept;
+use crate::sandbox::usage::Usage;
 
 /// Runs `$1` and ends whatever it has left: `kill -1` is every process of this user but the one that asks.
-const COMMAND: &str = "unset HOSTNAME; s=/bin/sh; [ -x /bin/bash ] && s=/bin/bash; \
+const COMMAND: &str = "unset HOSTNAME; [ -n \"$2\" ] && ulimit -f 0; s=/bin/sh; [ -x /bin/bash ] && s=/bin/bash; \
                        \"$s\" -c \"$1\" </dev/null; c=$?; kill -9 -1 2>/dev/null; exit $c";
 /// Ends every process of this user.
 const END: &str = "kill -9 -1 2>/dev/null; exit 0";
@@ -97,15 +98,32 @@ impl Daemon {
         env: Vec<String>,
         within: Duration,
         sign: Cancelled,
+        disk: Option<Disk>,
     ) -> Result<Ran, Fault> {
-        let started = self.exec(&container.id, &[COMMAND, "sh", command], env).await;
+        // Of a workspace that is full nothing more is written; `1` says so to the script.
+        let full = match &disk {
+            Some(Disk { usages, key, folder, limits }) => usages.full(key, folder, limits).await,
+            None => None,
+        };
+        let starved = container.starved();
+        let mark = if full.is_some() { "1" } else { "" };
+        let started = self.exec(&container.id, &[COMMAND, "sh", command, mark], env).await;
         let (exec, mut output) = started.map_err(|error| Fault::NotRun(words(&error)))?;
         let mut said = Said::default();
+        let watching = async {
+            match disk {
+                Some(Disk { usages, key, folder, limits }) => {
+                    usages.watch(&key, folder, limits, container.above()).await
+                }
+                None => std::future::pending().await,
+            }
+        };
         let cut = tokio::select! {
             biased;
             () = said.drain(&mut output) => None,
             () = cancelled(sign) => Some(End::Cancelled),
             () = sleep(within) => Some(End::TimedOut),
+            over = watching => Some(End::Over(over)),
         };
         let end = match cut {
             Some(end) => {
@@ -123,7 +141,11 @@ impl Daemon {
                 End::Exit(code.ok_or_else(|| Fault::Lost("nobody knows how it ended".to_owned()))?)
             }
         };
-        Ok(Ran { end, stdout: said.stdout, stderr: said.stderr, notes: Vec::new() })
+        let mut notes: Vec<String> = full.iter().map(Usage::is_full).collect();
+        if container.starved() > starved {
+            notes.push("A process was killed: all of the sandbox's memory was taken.".to_owned());
+        }
+        Ok(Ran { end, stdout: said.stdout, stderr: said.stderr, notes })
     }
 
     /// Ends every process of commands. Whether that could be done: a container that is full of processes starts no

@@ -38,7 +38,7 @@ use super::files::{Place, WORKSPACE};
 use super::folders::Folders;
 use super::input::Input;
 use super::job::{Answer, Limits, Work};
-use super::run::{Cancelled, End, Ran, RunError};
+use super::run::{Cancelled, Disk, End, Ran, RunError};
 use super::way_out::{self, Serving};
 use crate::gates::egress::allow::Allow;
 
@@ -181,13 +181,21 @@ impl Inner {
         for again in [true, false] {
             let container = self.container(space).await.map_err(RunError::NoCage)?;
             let mut left = Left { docker: Some(Arc::clone(self)), key: space.key.clone() };
-            let ran = daemon.command(&container, command, env.clone(), within, sign.clone()).await;
+            let disk = Disk {
+                usages: self.means.usages.clone(),
+                key: space.key.clone(),
+                folder: space.folder.clone(),
+                limits: space.limits,
+            };
+            let ran =
+                daemon.command(&container, command, env.clone(), within, sign.clone(), Some(disk)).await;
             left.docker = None;
             match ran {
                 Ok(ran) => {
                     if !daemon.quiet(&container).await {
                         self.stop(&space.key).await.map_err(RunError::Lost)?;
                     }
+                    self.means.usages.look_soon(&space.key, &space.folder);
                     return Ok(ran);
                 }
                 // Its container has ended, as when the daemon was started again: it gets another.
@@ -225,7 +233,7 @@ impl Inner {
         let container = self.container(space).await?;
         let (_never, sign) = watch::channel(false);
         let command = "cat token && echo made > made";
-        let ran = self.daemon().await?.command(&container, command, Vec::new(), TRIAL_WAIT, sign).await;
+        let ran = self.daemon().await?.command(&container, command, Vec::new(), TRIAL_WAIT, sign, None).await;
         let ran = ran.map_err(|(Fault::NotRun(why) | Fault::Lost(why))| {
             format!("a container of {} starts no command: {why}", self.image(&Json::Null))
         })?;
@@ -250,10 +258,13 @@ impl Inner {
             tracing::info!(left, "containers of an earlier process were removed");
         }
         self.trial().await?;
-        let limits =
-            ["CPUs", "memory", "processes"].map(|what| (what, "the container's control group".to_owned()));
+        let by_group = ["CPUs", "memory", "processes"].map(|what| (what, "the container's control group"));
+        let limits = by_group.into_iter().chain([("disk", "a watcher")]);
         let version = format!("{}, image {}", daemon.version, self.means.docker.image);
-        Ok(Works { version: Some(version), limits: limits.to_vec() })
+        Ok(Works {
+            version: Some(version),
+            limits: limits.map(|(what, how)| (what, how.to_owned())).collect(),
+        })
     }
 }
 
@@ -339,7 +350,12 @@ impl Backend for Docker {
     }
 
     fn open<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<(), String>> {
-        async move { self.0.container(space).await.map(|_| ()) }.boxed()
+        async move {
+            self.0.container(space).await?;
+            // It counts what is there already.
+            self.0.tools().await?.open(space).await
+        }
+        .boxed()
     }
 
     fn command<'a>(
@@ -370,6 +386,7 @@ impl Backend for Docker {
     }
 
     fn stop<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        self.0.means.usages.forget(key);
         self.0.stop(key).boxed()
     }
 
