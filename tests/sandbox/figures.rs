@@ -80,3 +80,16 @@ pub fn resident() -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
 }
+
+/// Children of a process whose command line has a mark in it.
+pub fn children(of: u32, mark: &str) -> Vec<i32> {
+    let tasks = fs::read_dir(format!("/proc/{of}/task")).unwrap().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let all = lists
+        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>());
+    let has = |pid: &i32| {
+        fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| String::from_utf8_lossy(&line).contains(mark))
+    };
+    all.filter(has).collect()
+}

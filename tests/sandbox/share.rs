@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use nylorun::sandbox::backend::HOST_UID;
 use nylorun::sandbox::cgroups::Group;
 use nylorun::sandbox::choice::Kind;
@@ -13,7 +15,7 @@ use nylorun_actors::model::workspace::{Removal, Tool, ToolOutcome};
 use nylorun_actors::ports::workspaces::WorkspaceManager as _;
 use serde_json::json;
 
-use super::figures::{Host, alive, gone, groups, resident};
+use super::figures::{Host, alive, children, gone, groups, resident};
 use super::support::{Spaces, for_each_backend};
 
 fn said(output: &nylorun_actors::model::Json) -> &str {
@@ -229,6 +231,24 @@ async fn where_the_kernel_does_not_limit_a_watcher_does(kind: Kind) {
     assert_eq!(run("exit 3", limits, 10).await.end, End::Exit(3));
 }
 
+/// What helpers are copied from may be ended by anybody who may: the system when it is short of memory, a person.
+async fn a_stem_that_is_killed_is_started_again(kind: Kind) {
+    let spaces = Spaces::new(kind);
+    spaces.says("s", "echo kept > file").await;
+    let runs =
+        tokio::spawn(spaces.start("s", Tool::Bash, json!({"command": "touch begun; sleep 1; echo whole"})));
+    while !spaces.folder("s").join("begun").exists() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for stem in children(std::process::id(), "__sandbox") {
+        kill(Pid::from_raw(stem), Signal::SIGKILL).unwrap();
+    }
+    // What runs goes on.
+    let ToolOutcome::Completed { output } = runs.await.unwrap().unwrap() else { panic!() };
+    assert_eq!(output["stdout"], "whole\n");
+    assert_eq!(spaces.says("s", "cat file").await, "kept");
+}
+
 /// The real program, killed while it runs commands.
 async fn kill_9_of_the_process_leaves_nothing_behind(kind: Kind) {
     if kind == Kind::Docker {
@@ -284,5 +304,6 @@ for_each_backend! {
     no_daemon_or_zombie_is_left_behind
     two_hundred_workspaces_leave_nothing
     where_the_kernel_does_not_limit_a_watcher_does
+    a_stem_that_is_killed_is_started_again
     kill_9_of_the_process_leaves_nothing_behind
 }
