@@ -102,7 +102,7 @@ fn sandboxes(status: &Json, report: &Json) -> String {
     let reason = report["reason"].as_str().map(|reason| format!(" ({reason})")).unwrap_or_default();
     match status["backend"].as_str() {
         Some(backend) => format!("sandboxes {backend}{reason}, {kept} kept"),
-        None => format!("sandboxes NONE{reason}, {kept} kept"),
+        None => format!("sandboxes NONE{reason}, {kept} kept; `nylorun doctor` says more"),
     }
 }
 

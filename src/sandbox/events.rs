@@ -18,6 +18,8 @@ use super::run::{End, Ran};
 pub struct More {
     /// How it is kept apart, of one that is not stopped.
     pub isolation: Option<Isolation>,
+    /// What it may reach, in words, of one that is not stopped.
+    pub network: Option<String>,
     /// The workspace was there before.
     pub reattach: bool,
     /// It was to be there and was not.
@@ -40,7 +42,7 @@ pub fn state(
     payload.insert("backend".into(), json!("virtual"));
     if state != WorkspaceState::Stopped {
         payload.insert("isolation".into(), json!(isolation));
-        payload.insert("network".into(), json!("none"));
+        payload.insert("network".into(), json!(more.network.as_deref().unwrap_or("none")));
     }
     if more.reattach {
         payload.insert("reattach".into(), json!(true));

@@ -115,17 +115,26 @@ fn files_survive_a_stop_and_a_kill_and_what_ran_is_on_record_as_stopped() {
         "the files are there, those of /tmp went with the stop"
     );
     assert_eq!(states(&it)[3..], ["creating+", "running"]);
+    it.ok("PUT", "/v1/sandboxes/team", json!({"requestId": "r"}));
+    it.open("of-team", "worker", json!({"id": "team"}));
+    assert_eq!(it.tool("of-team", "bash", json!({"command": "true"})).0, 200);
+    assert_eq!(it.get("/v1/sandboxes/team")["state"], "running");
     it.server.kill9();
     it.server.restart();
+    until("the record to say that nothing runs", || {
+        (it.get("/v1/sandboxes/team")["state"] == "stopped").then_some(())
+    });
     let again = it.turn("s", "again");
     assert!(tools(&again)[0].1["stdout"].as_str().unwrap().starts_with("answer: 43\n"));
-    // Nothing more than the one workspace, its record, and the record's file.
+    // Nothing more than the two workspaces and the file of their records.
     let names = std::fs::read_dir(it.server.home().join("sandboxes")).unwrap().flatten();
     let mut names: Vec<_> = names.map(|entry| entry.path()).collect();
     names.sort();
-    let folder = it.folder("s");
-    assert_eq!(names, [folder.clone(), folder.with_file_name("records.json")]);
-    assert_eq!(it.get("/v1/tenant")["sandbox"]["retained"], 1);
+    let (folder, team) = (it.folder("s"), it.sandbox_folder("team"));
+    let mut expected = [folder.with_file_name("records.json"), folder, team];
+    expected.sort();
+    assert_eq!(names, expected);
+    assert_eq!(it.get("/v1/tenant")["sandbox"]["retained"], 2);
 }
 
 #[test]

@@ -80,19 +80,20 @@ pub struct PutSandbox {
 
 /// Which sandbox a command runs in: TARGET is a session, else a sandbox that a session is attached to.
 const TARGETS: &str = "\
-TARGET is the id of a session that has a sandbox. If there is no such session it is taken for the id of a sandbox, and a
-session that is attached to it, and has no turn just now, lends it. While a turn runs in the session its sandbox is the
-turn's, and commands are refused.";
+TARGET is the id of a session that has a sandbox. If there is no such session it is taken for the
+id of a sandbox, and a session that is attached to it, and has no turn just now, lends it. While a
+turn runs in the session its sandbox is the turn's, and commands are refused.";
 
 /// `sandboxes exec`.
 #[derive(Debug, Args)]
 #[command(after_help = format!("{TARGETS}
 
-One word is a line for the shell: `exec S -- 'ls *.txt | wc -l'`. Several are a command with its arguments, which reach it as
-they are: `exec S -- echo \"a  b\"`. The command has no standard input and no terminal. Its two outputs are told when it has
-ended, at most 30,000 characters of each.
+One word is a line for the shell: `exec S -- 'ls *.txt | wc -l'`. Several are a command with its
+arguments, which reach it as they are: `exec S -- echo \"a  b\"`. The command has no standard input
+and no terminal. Its two outputs are told when it has ended, at most 30,000 characters of each.
 
-Exit code: the command's; 124 when its time was over; 1 when it could not be run, 2 to 7 as for other commands."))]
+Exit code: the command's; 124 when its time was over; 1 when it could not be run, 2 to 7 as for
+other commands."))]
 pub struct Exec {
     /// Id of a session, or of a sandbox
     #[arg(value_name = "TARGET")]
@@ -109,11 +110,13 @@ pub struct Exec {
 #[derive(Debug, Args)]
 #[command(after_help = format!("{TARGETS}
 
-This is no terminal in the sandbox. Each line is a command of its own, whose output comes when it has ended, and which may
-take 120 s or what --timeout says. From one line to the next stay the working directory and the variables, not arrays,
-functions, aliases, options, or what runs in the background. Programs that want to be typed at do not work.
+This is no terminal in the sandbox. Each line is a command of its own, whose output comes when it
+has ended, and which may take 120 s or what --timeout says. From one line to the next stay the
+working directory and the variables, not arrays, functions, aliases, options, or what runs in the
+background. Programs that want to be typed at do not work.
 
-Ctrl-C ends a command that runs; `exit` or Ctrl-D ends the shell, with the exit code of the last command."))]
+Ctrl-C ends a command that runs; `exit` or Ctrl-D ends the shell, with the exit code of the last
+command."))]
 pub struct Shell {
     /// Id of a session, or of a sandbox
     #[arg(value_name = "TARGET")]

@@ -231,10 +231,10 @@ mod tests {
             assert_eq!(run("printf '%s|%s|%s' \"$PWD\" \"$name\" \"$other\""), ("/usr|a  b|it's".into(), 0));
             assert_eq!(run("cd lib; exit 7").1, 7, "{shell}: an exit keeps its code");
             assert_eq!(run("pwd; false"), ("/usr/lib\n".into(), 1), "{shell}");
-            assert_eq!(run("name=new true; echo $name; echo 'quo\"te'"), ("a  b\nquo\"te\n".into(), 0));
+            assert_eq!(run("name=new true; echo \"$name\"; echo 'quo\"te'"), ("a  b\nquo\"te\n".into(), 0));
             // A line that is no command leaves all as it was.
             assert_ne!(run("if then").1, 0);
-            assert_eq!(run("echo $name").0, "a  b\n", "{shell}");
+            assert_eq!(run("echo \"$name\"").0, "a  b\n", "{shell}");
         }
     }
 }

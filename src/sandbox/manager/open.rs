@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use nylorun_actors::model::sandbox::network::describe;
 use nylorun_actors::model::workspace::{
     DEFAULT_IMAGE, ToolOutcome, WorkspaceRecord, WorkspaceSession, WorkspaceState,
 };
@@ -69,7 +70,10 @@ impl Manager {
         let key = &space.key;
         let before = self.0.records.get(key).is_some();
         let isolation = Some(backend.isolation());
-        let more = events::More { isolation, reattach: before, ..events::More::default() };
+        // A spec that says nothing has no network here.
+        let network = ask.spec.get("network").map(|_| describe(&ask.spec));
+        let more =
+            events::More { isolation, network: network.clone(), reattach: before, ..events::More::default() };
         self.tell(key, ask, WorkspaceState::Creating, more).await;
         let made = match self.0.folders.make(key).await {
             Ok(created) => backend.open(space).await.map(|()| created),
@@ -77,7 +81,8 @@ impl Manager {
         };
         match made {
             Ok(created) => {
-                let more = events::More { isolation, lost: before && created, ..events::More::default() };
+                let lost = before && created;
+                let more = events::More { isolation, network, lost, ..events::More::default() };
                 self.tell(key, ask, WorkspaceState::Running, more).await;
                 live.state().open = true;
                 Ok(())

@@ -1,7 +1,9 @@
 //! Hosts: those of the `dev` preset, what a ceiling lets through, and a network in words (spec: sandbox, sections 2, 3
 //! and 5).
 
-use crate::model::manifest::{NetworkPreset, SandboxManifest};
+use std::collections::BTreeSet;
+
+use crate::model::json::Json;
 
 /// The hosts of the preset `dev`, which are also the ceiling where a Tenant sets none: code hosts. Package registries and
 /// mirrors differ from place to place; a Tenant names its own in `limits.network`.
@@ -23,56 +25,22 @@ pub fn ceiling_allows<S: AsRef<str>>(ceiling: &[S], pattern: &str) -> bool {
     let end = pattern.strip_prefix('*').unwrap_or(&pattern);
     ceiling.iter().any(|entry| {
         let entry = entry.as_ref().to_ascii_lowercase();
-        entry == pattern || entry.strip_prefix('*').is_some_and(|suffix| end.ends_with(suffix) && end != "*")
+        entry == pattern || entry.strip_prefix('*').is_some_and(|suffix| end.ends_with(suffix))
     })
 }
 
-/// What a sandbox may reach: names, and ends of names.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ResolvedNetwork {
-    /// Exact names, sorted.
-    pub hosts: Vec<String>,
-    /// Each begins with a dot; sorted.
-    pub suffixes: Vec<String>,
-    /// Everything but private ranges.
-    pub open: bool,
-}
-
-impl ResolvedNetwork {
-    /// The network of a spec. A spec without a preset means `dev`.
-    #[must_use]
-    pub fn of(spec: &SandboxManifest) -> Self {
-        let preset = spec.preset.unwrap_or(NetworkPreset::Dev);
-        let mut network = Self { open: preset == NetworkPreset::Open, ..Self::default() };
-        if preset == NetworkPreset::Dev {
-            network.hosts.extend(DEV_HOSTS.map(str::to_owned));
-        }
-        for entry in spec.allow.iter().map(|entry| entry.to_ascii_lowercase()) {
-            match entry.strip_prefix('*') {
-                Some(suffix) => network.suffixes.push(suffix.to_owned()),
-                None => network.hosts.push(entry),
-            }
-        }
-        for list in [&mut network.hosts, &mut network.suffixes] {
-            list.sort_unstable();
-            list.dedup();
-        }
-        network
-    }
-
-    /// In words, for an event: the preset, and how many hosts beyond it.
-    #[must_use]
-    pub fn describe(&self, preset: NetworkPreset) -> String {
-        let name = match preset {
-            NetworkPreset::None => "none",
-            NetworkPreset::Dev => "dev",
-            NetworkPreset::Open => "open",
-        };
-        let own = if preset == NetworkPreset::Dev { DEV_HOSTS.len() } else { 0 };
-        match (self.hosts.len() + self.suffixes.len()).saturating_sub(own) {
-            0 => name.to_owned(),
-            extra => format!("{name} +{extra} host(s)"),
-        }
+/// The network of a spec in words, for an event: its preset, and how many hosts beyond it. A spec without a preset means
+/// `dev`.
+#[must_use]
+pub fn describe(spec: &Json) -> String {
+    let network = &spec["network"];
+    let preset = network["preset"].as_str().unwrap_or("dev");
+    let hosts = network["allow"].as_array().into_iter().flatten().filter_map(Json::as_str);
+    let hosts: BTreeSet<String> = hosts.map(str::to_ascii_lowercase).collect();
+    let beyond = |host: &&String| preset != "dev" || !DEV_HOSTS.contains(&host.as_str());
+    match hosts.iter().filter(beyond).count() {
+        0 => preset.to_owned(),
+        extra => format!("{preset} +{extra} host(s)"),
     }
 }
 
@@ -80,6 +48,7 @@ impl ResolvedNetwork {
 mod tests {
     use super::*;
     use crate::model::manifest::is_host_pattern;
+    use serde_json::json;
 
     #[test]
     fn a_ceiling_lets_names_and_patterns_below_its_patterns_through() {
@@ -104,22 +73,18 @@ mod tests {
     }
 
     #[test]
-    fn a_network_is_its_preset_and_its_own_hosts_sorted_and_once() {
-        let spec = |preset, allow: &[&str]| SandboxManifest {
-            preset,
-            allow: allow.iter().map(|host| (*host).to_owned()).collect(),
-            ..SandboxManifest::default()
-        };
-        let none = ResolvedNetwork::of(&spec(Some(NetworkPreset::None), &["B.x", "a.x", "b.X", "*.Y.z"]));
-        assert_eq!(
-            (none.hosts, none.suffixes),
-            (vec!["a.x".to_owned(), "b.x".into()], vec![".y.z".to_owned()])
-        );
-        let dev = ResolvedNetwork::of(&spec(None, &["github.com", "a.x"]));
-        assert_eq!(dev.hosts.len(), DEV_HOSTS.len() + 1);
-        assert_eq!(dev.describe(NetworkPreset::Dev), "dev +1 host(s)");
-        assert_eq!(ResolvedNetwork::of(&spec(None, &[])).describe(NetworkPreset::Dev), "dev");
-        assert!(ResolvedNetwork::of(&spec(Some(NetworkPreset::Open), &[])).open);
+    fn a_network_is_told_by_its_preset_and_the_hosts_beyond_it() {
+        for (network, words) in [
+            (json!({"preset": "none"}), "none"),
+            (json!({"preset": "none", "allow": ["a.x", "A.x", "*.b.x", "github.com"]}), "none +3 host(s)"),
+            (json!({}), "dev"),
+            (json!({"allow": ["GitHub.com"]}), "dev"),
+            (json!({"preset": "dev", "allow": ["github.com", "a.x"]}), "dev +1 host(s)"),
+            (json!({"preset": "open"}), "open"),
+        ] {
+            assert_eq!(describe(&json!({"network": network})), words);
+        }
+        assert_eq!(describe(&json!({})), "dev");
     }
 
     #[test]
