@@ -1,5 +1,8 @@
 //! The processes that a keeper answers for: everything below it, whatever sessions and groups they have made. A keeper
 //! is their subreaper, so that what has lost its parent is still below it.
+//!
+//! A keeper looks at processes from the [`PROC`] that it has entered ([`HERE`]), not by its path: the process in a cage of
+//! namespaces makes its new root the keeper's, too, and `/proc` is then the one of the cage.
 
 use std::fs;
 use std::time::Duration;
@@ -8,6 +11,11 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+
+/// Where processes are looked at.
+pub const PROC: &str = "/proc";
+/// The same, for a process whose working directory it is.
+pub const HERE: &str = ".";
 
 /// What a family takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,21 +26,21 @@ pub struct Takes {
     pub tasks: u64,
 }
 
-/// Every process below one, parents first.
+/// Every process below one, parents first. `proc`: [`PROC`] or [`HERE`].
 #[must_use]
-pub fn below(of: Pid) -> Vec<Pid> {
+pub fn below(proc: &str, of: Pid) -> Vec<Pid> {
     let mut all = Vec::new();
-    let mut next = children(of);
+    let mut next = children(proc, of);
     while let Some(pid) = next.pop() {
         all.push(pid);
-        next.extend(children(pid));
+        next.extend(children(proc, pid));
     }
     all
 }
 
-fn children(of: Pid) -> Vec<Pid> {
+fn children(proc: &str, of: Pid) -> Vec<Pid> {
     // One that has ended has none.
-    let tasks = fs::read_dir(format!("/proc/{of}/task")).into_iter().flatten().flatten();
+    let tasks = fs::read_dir(format!("{proc}/{of}/task")).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
     lists
         .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
@@ -46,12 +54,12 @@ pub fn told() -> bool {
     fs::exists(format!("/proc/self/task/{}/children", nix::unistd::getpid())).unwrap_or(false)
 }
 
-/// What the processes below one take.
+/// What the processes below one take, as [`below`] finds them.
 #[must_use]
-pub fn takes(of: Pid) -> Takes {
+pub fn takes(proc: &str, of: Pid) -> Takes {
     let mut takes = Takes::default();
-    for pid in below(of) {
-        let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { continue };
+    for pid in below(proc, of) {
+        let Ok(status) = fs::read_to_string(format!("{proc}/{pid}/status")) else { continue };
         for line in status.lines() {
             let Some((name, value)) = line.split_once(':') else { continue };
             let number = || value.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
@@ -82,20 +90,20 @@ pub fn reap(of: Pid) -> Option<i32> {
     }
 }
 
-/// Ends everything below this process. What forks on meanwhile is stopped first, so that the hunt comes to an end; the
+/// Ends everything below this process, which is [`HERE`]. What forks on meanwhile is stopped first, so that the hunt comes to an end; the
 /// exit code of `of` if it was among it.
 pub fn end(of: Pid) -> Option<i32> {
     let own = nix::unistd::getpid();
     let mut code = reap(of);
     // Stopped processes stay where they are; each round finds fewer that are not.
     for round in 0..200_u32 {
-        let mut seen = below(own);
+        let mut seen = below(HERE, own);
         if seen.is_empty() {
             break;
         }
         for _ in 0..8 {
             seen.iter().for_each(|pid| send(*pid, Signal::SIGSTOP));
-            let now = below(own);
+            let now = below(HERE, own);
             if now.iter().all(|pid| seen.contains(pid)) {
                 break;
             }

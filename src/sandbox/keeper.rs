@@ -67,6 +67,8 @@ pub struct Outlets {
 fn work(job: &Job, control: &UnixStream, outlets: Outlets, filters: &Filters) -> Result<Ended, String> {
     let doors = job.group.make().map_err(told("the limits cannot be set"))?;
     let (place, tmp, directories) = prepare(job)?;
+    // Once the cage stands its `/proc` is this process's, too; what is entered before stays.
+    chdir(family::PROC).map_err(told("/proc is not there"))?;
     let signals = children_signals()?;
     // SAFETY: this process is one thread, so the copy holds no lock of another's and may do whatever this one may.
     #[allow(unsafe_code)]
@@ -166,7 +168,7 @@ fn watch(job: &Job, control: &UnixStream, signals: &SignalFd, caged: Pid) -> Res
 }
 
 fn too_much(job: &Job, own: Pid) -> Option<Over> {
-    let takes = family::takes(own);
+    let takes = family::takes(family::HERE, own);
     if !job.kernel.memory && takes.memory > job.limits.memory_bytes {
         return Some(Over::Memory(job.limits.memory_bytes));
     }

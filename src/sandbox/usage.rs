@@ -98,7 +98,7 @@ pub fn count(folder: &Path) -> Usage {
 fn deleted(folder: &Path, keeper: Pid) -> u64 {
     let Ok(dev) = fs::metadata(folder).map(|meta| meta.dev()) else { return 0 };
     let (mut seen, mut bytes) = (HashSet::new(), 0);
-    for pid in family::below(keeper) {
+    for pid in family::below(family::PROC, keeper) {
         for fd in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
             let Ok(meta) = fs::metadata(fd.path()) else { continue };
             if meta.is_file() && meta.dev() == dev && meta.nlink() == 0 && seen.insert(meta.ino()) {
