@@ -392,9 +392,15 @@ async fn of_two_harnesses_the_one_with_the_record_is_asked_and_awaited_while_it_
     let claim = json!({"runId": run.id, "sessionId": "s-1", "turnId": run.turn, "type": "sandbox.state",
         "payload": {"state": "running", "backend": "virtual"}, "record": record});
     assert_eq!(second.call("event", claim).await, Ok(json!({})));
-    second.call("turn.completed", run.completed(0, &[])).await.unwrap();
+    let settling = second.ask("turn.completed", run.completed(0, &[])).await;
+    // A completed turn's outputs are exported before its harness is answered; here are none.
+    let list = second.next_text().await;
+    assert!(list.starts_with(r#"{"t":"req","id":1,"m":"workspace.read","p":{"session":"#), "{list}");
+    assert!(list.contains(r#""list":{"dir":"/workspace/outputs","#), "{list}");
+    answered(&mut second, 1, r#"{"kind":"missing","path":"/workspace/outputs"}"#).await;
+    second.answer(settling).await.unwrap();
     world.until(&session, "completed").await;
-    for id in 1..=2 {
+    for id in 2..=3 {
         let asked = post(at, "s-1", "read", &json!({"path": "a"}));
         assert!(second.next_text().await.contains(r#""m":"workspace.read""#));
         answered(&mut second, id, r#"{"kind":"completed","output":"x"}"#).await;
