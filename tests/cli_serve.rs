@@ -288,7 +288,7 @@ fn config_shows_each_setting_with_its_origin() {
     std::fs::write(home.path().join("nylorun.toml"), "tenant-name = \"filed\"\n").expect("written");
     let output = nylorun(home.path())
         .args(["config", "--json", "--log", "json"])
-        .env("NYLORUN_PUBLIC_URL", "https://user:secret@runtime.example/")
+        .env("NYLORUN_PUBLIC_URL", "https://user:hunter2@runtime.example/")
         .output()
         .expect("ran");
     assert!(output.status.success(), "{}", stderr(&output));
@@ -299,7 +299,7 @@ fn config_shows_each_setting_with_its_origin() {
     assert!(origin("tenant-name").ends_with("nylorun.toml"));
     assert_eq!(origin("listen"), "default");
     assert_eq!(settings["home"]["value"], home.path().display().to_string());
-    assert!(!stdout(&output).contains("secret"));
+    assert!(!stdout(&output).contains("hunter2"));
 }
 
 /// Runs `serve` as a user who owns nothing (root may write everywhere), on a copy of the binary that the user reaches.
