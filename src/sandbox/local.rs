@@ -77,7 +77,9 @@ impl Local {
         let limits = self.enforced(found.as_ref().ok());
         // A second probe finds the same.
         let _ = self.groups.set(found);
-        let folder = Folder::make().map_err(|error| error.to_string())?;
+        let root = self.means.root.clone();
+        let made = tokio::task::spawn_blocking(move || Folder::make(&root));
+        let folder = made.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         let space = Space {
             key: "probe".to_owned(),
             folder: folder.0.clone(),
@@ -233,8 +235,12 @@ impl Backend for Local {
     }
 }
 
-/// A folder for a probe that goes with it.
+/// A folder for a probe that goes with it, beside the workspaces: the next probe removes what a process that was killed
+/// in one has left.
 struct Folder(PathBuf);
+
+/// How folders of probes begin; the number of their process follows.
+const PROBES: &str = ".probe-";
 
 impl Drop for Folder {
     fn drop(&mut self) {
@@ -244,10 +250,43 @@ impl Drop for Folder {
 }
 
 impl Folder {
-    fn make() -> std::io::Result<Self> {
-        let name = format!("nylorun-probe-{}-{:08x}", std::process::id(), rand::random::<u32>());
-        let folder = Self(std::env::temp_dir().join(name));
+    fn make(root: &std::path::Path) -> std::io::Result<Self> {
+        std::fs::create_dir_all(root)?;
+        for entry in std::fs::read_dir(root)?.flatten() {
+            let name = entry.file_name();
+            let owner = name.to_str().and_then(|name| name.strip_prefix(PROBES)?.split('-').next());
+            let gone = |pid: &str| !std::fs::exists(format!("/proc/{pid}")).unwrap_or(true);
+            if owner.is_some_and(gone) {
+                // What cannot be removed now is looked at by the next one.
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
+        let name = format!("{PROBES}{}-{:08x}", std::process::id(), rand::random::<u32>());
+        let folder = Self(root.join(name));
         super::folders::make(&folder.0)?;
         Ok(folder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_removes_what_one_that_was_killed_has_left_and_itself() {
+        let root = tempfile::tempdir().unwrap();
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let left = root.path().join(format!("{PROBES}{}-00000000", ended.id()));
+        let others = root.path().join(format!("{PROBES}1-00000000"));
+        let workspace = root.path().join("nylorun-tn_x-0123");
+        for folder in [&left, &others, &workspace] {
+            std::fs::create_dir_all(folder.join("workspace")).unwrap();
+        }
+        let folder = Folder::make(root.path()).unwrap();
+        let made = folder.0.clone();
+        assert!(!left.exists() && others.exists() && workspace.exists() && made.join("tmp").exists());
+        drop(folder);
+        assert!(!made.exists());
     }
 }
