@@ -48,23 +48,6 @@ fn reported(answer: EffectAnswer) -> Result<OutcomeAnswer, ApiError> {
     answer.into_outcome().ok_or_else(|| invalid("invalid result: no answer to an outcome"))
 }
 
-/// What core would refuse is not sent.
-fn check(intent: &Intent) -> Result<(), ApiError> {
-    let effect = &intent.effect;
-    methods::ids(&[
-        ("runId", intent.run_id.as_str()),
-        ("effectId", effect.effect_id.as_str()),
-        ("sessionId", effect.session_id.as_str()),
-        ("turnId", effect.turn_id.as_str()),
-        ("agentId", effect.agent_id.as_str()),
-    ])?;
-    if methods::is_hash(&intent.request_hash) {
-        Ok(())
-    } else {
-        Err(invalid("invalid params: requestHash is 64 lowercase hex characters"))
-    }
-}
-
 impl RunLink for WireLink {
     fn intent(
         &self,
@@ -79,11 +62,12 @@ impl RunLink for WireLink {
         async move {
             let intent = Intent { run_id, effect, request_hash };
             let Some(value) = before else {
-                check(&intent)?;
+                // What core would refuse is not sent.
+                intent.check()?;
                 let answer: EffectAnswer = channel.request("effect.intent", &intent).await?;
                 return Ok(answer.into_intent());
             };
-            let intent = match check(&intent).and_then(|()| Params::of(&intent)) {
+            let intent = match intent.check().and_then(|()| Params::of(&intent)) {
                 Ok(intent) => intent,
                 Err(error) => {
                     // What comes next cannot be said, but what was done is done.

@@ -194,6 +194,28 @@ pub struct Intent {
     pub request_hash: String,
 }
 
+impl Intent {
+    /// What its types do not say; both ends look.
+    ///
+    /// # Errors
+    /// `invalid`: an id that is none, or a hash of another form.
+    pub fn check(&self) -> Result<(), ApiError> {
+        let effect = &self.effect;
+        ids(&[
+            ("runId", self.run_id.as_str()),
+            ("effectId", effect.effect_id.as_str()),
+            ("sessionId", effect.session_id.as_str()),
+            ("turnId", effect.turn_id.as_str()),
+            ("agentId", effect.agent_id.as_str()),
+        ])?;
+        if is_hash(&self.request_hash) {
+            return Ok(());
+        }
+        let message = "invalid params: requestHash is 64 lowercase hex characters";
+        Err(ApiError::new(ApiCode::Invalid, message))
+    }
+}
+
 /// Whether a text is 64 lowercase hex characters.
 #[must_use]
 pub fn is_hash(text: &str) -> bool {

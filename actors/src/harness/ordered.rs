@@ -12,7 +12,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::HarnessActor;
 use super::methods::{self, EffectAnswer, OutputCursor};
-use super::wire::{gone, invalid};
+use super::wire::gone;
 use crate::messages::session::{Before, Intend, Output, Report, ReportAndIntend};
 use crate::model::Json;
 use crate::model::ids::RunId;
@@ -161,7 +161,10 @@ impl HarnessActor {
 
     /// `effect.intent`, with the value that came right before it.
     pub(super) fn intent(&mut self, id: u64, params: Json, ctx: &mut Context<Self>) -> Result<(), ApiError> {
-        let read = intent(params).and_then(|intent| Ok((self.run_session(&intent.run_id)?, intent)));
+        let read = methods::params(params).and_then(|intent: methods::Intent| {
+            intent.check()?;
+            Ok((self.run_session(&intent.run_id)?, intent))
+        });
         let (session, intent) = match read {
             Ok(read) => read,
             Err(error) => {
@@ -265,22 +268,5 @@ impl HarnessActor {
             }
         }));
         Ok(())
-    }
-}
-
-fn intent(params: Json) -> Result<methods::Intent, ApiError> {
-    let intent: methods::Intent = methods::params(params)?;
-    let effect = &intent.effect;
-    methods::ids(&[
-        ("runId", intent.run_id.as_str()),
-        ("effectId", effect.effect_id.as_str()),
-        ("sessionId", effect.session_id.as_str()),
-        ("turnId", effect.turn_id.as_str()),
-        ("agentId", effect.agent_id.as_str()),
-    ])?;
-    if methods::is_hash(&intent.request_hash) {
-        Ok(intent)
-    } else {
-        Err(invalid("invalid params: requestHash is 64 lowercase hex characters"))
     }
 }

@@ -116,7 +116,7 @@ impl Wire {
     }
 }
 
-pub(super) fn invalid(message: impl Into<String>) -> ApiError {
+fn invalid(message: impl Into<String>) -> ApiError {
     ApiError::new(ApiCode::Invalid, message)
 }
 
