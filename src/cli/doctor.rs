@@ -15,7 +15,6 @@ use crate::host::settings::Settings;
 use crate::sandbox::cgroups::Cgroups;
 use crate::sandbox::choice::{Kind, Means, Preference, Selection, probe};
 use crate::sandbox::helper;
-use crate::sandbox::run::Runner;
 use crate::store;
 
 /// How a check came out.
@@ -192,7 +191,7 @@ impl Sandbox {
         // Not the Runtime's own: it may be running, and what it holds is not looked at.
         let root = std::env::temp_dir().join(format!("nylorun-doctor-{}", std::process::id()));
         let means =
-            Means { docker: settings.docker.clone(), ..Means::new(Runner::new(program), root.clone()) };
+            Means { docker: settings.docker.clone(), ..Means::new(program, root.clone()) };
         let chosen = Selection::make(settings.sandbox, &means).await;
         if let Some(backend) = &chosen.backend {
             backend.close().await;
@@ -211,10 +210,11 @@ impl Sandbox {
         // Empty, if a trial has made it.
         let _ = std::fs::remove_dir(&root);
         let instance = format!("doctor-{}", std::process::id());
-        let cgroups = Cgroups::find(&instance).map(|groups| {
-            groups.forget();
-            groups.name()
-        });
+        let cgroups = Cgroups::find(&instance);
+        if let Ok(groups) = &cgroups {
+            groups.forget().await;
+        }
+        let cgroups = cgroups.map(|groups| groups.name());
         Ok(Self { preference: settings.sandbox, chosen, backends, cgroups })
     }
 

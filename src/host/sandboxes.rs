@@ -30,7 +30,6 @@ use crate::sandbox::choice::{Choice, Means, Preference};
 use crate::sandbox::docker::DockerMeans;
 use crate::sandbox::host::Nowhere;
 use crate::sandbox::manager::{Manager, Parts};
-use crate::sandbox::run::Runner;
 
 /// The folder of workspaces in the home.
 pub const FOLDER: &str = "sandboxes";
@@ -142,7 +141,7 @@ fn open(
 ) -> Result<(Manager, Runtime), String> {
     let program =
         crate::sandbox::helper::program().map_err(|error| format!("this program is not found: {error}"))?;
-    let means = Means { docker, ..Means::new(Runner::new(program), root.clone()) };
+    let means = Means { docker, ..Means::new(program, root.clone()) };
     let choice = Arc::new(Choice::new(preference, means));
     let parts = Parts { tenant, root, choice, clock: Arc::new(SystemClock) };
     let manager = Manager::new(parts).map_err(|error| error.to_string())?;

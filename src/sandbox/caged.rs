@@ -1,6 +1,9 @@
-//! The process in the cage: builds what is around it, gives up what let it do so, works (spec: sandbox, section 12).
+//! The process in the cage: builds what is around it as far as it can be built before its work is known, waits, completes
+//! the cage, gives up what let it do so, works (spec: sandbox, section 12).
 
+use std::fs::File;
 use std::io::Write as _;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -11,52 +14,76 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::SigSet;
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{Pid, Uid, dup2_stderr, dup2_stdout, setsid};
+use nix::unistd::{Pid, Uid, dup2_stderr, dup2_stdin, dup2_stdout, setsid};
 
-use super::control::{Said, say};
-use super::files::Place;
-use super::job::{Cage, Job, Work};
-use super::keeper::{Directories, Doors, Outlets};
+use super::control::{Said, hear, say};
+use super::files::{Place, WORKSPACE};
+use super::job::{Cage, Ground, Job, Work};
 use super::landlock;
 use super::namespaces;
+use super::rights;
 use super::seccomp::Filters;
+use super::stem::Request;
+use super::system::Seen;
 use super::way_out;
 
 /// Exit code of a helper whose cage could not be built; it has said why.
 const NO_CAGE: i32 = 125;
 
-/// What a process in a cage is given.
-pub struct Given<'a> {
-    pub job: &'a Job,
-    pub place: Place,
-    pub tmp: PathBuf,
-    pub directories: Directories,
-    pub doors: Doors,
-    pub control: &'a UnixStream,
-    pub outlets: Outlets,
-    pub filters: &'a Filters,
+/// What is done before the work is known.
+enum Half {
+    Nothing,
+    Namespaces,
+    Landlock(landlock::Rules),
 }
 
 fn told<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
     move |error| format!("{what}: {error}")
 }
 
-/// Builds the cage and works in it; the exit code.
-pub fn run(given: Given<'_>) -> i32 {
-    let control = given.control;
-    let done = build(given).and_then(|ready| {
-        say(control, &Said::Ready).map_err(told("nobody listens"))?;
-        ready.work(control)
+/// Begins the cage, waits until it is given work, completes the cage and does it; the exit code.
+pub fn wait(from: &UnixStream, ground: &Ground, filters: &Filters) -> i32 {
+    let (seen, half) = (Seen::now(), begin(ground));
+    // Its keeper has gone without a word.
+    let Ok(Some(descriptors)) = rights::receive(from) else { return NO_CAGE };
+    let Some(mut given) = Request::of(descriptors) else { return NO_CAGE };
+    let control = UnixStream::from(given.control);
+    let done = hear::<Job>(from).map_err(told("the job cannot be read")).and_then(|job| {
+        let changed = || if Seen::now() == seen { Ok(()) } else { Err("the system has changed".to_owned()) };
+        let half = match half.and_then(|half| changed().map(|()| half)) {
+            Ok(half) => half,
+            Err(why) => {
+                say(&control, &Said::Stale(why)).map_err(told("nobody listens"))?;
+                return Ok(NO_CAGE);
+            }
+        };
+        // The workspace's two are the last.
+        let directories = (ground.cage == Cage::Namespaces)
+            .then(|| given.doors.pop().zip(given.doors.pop()).map(|(tmp, workspace)| (workspace, tmp)))
+            .flatten();
+        let outlets = Outlets { stdout: given.stdout, stderr: given.stderr, doors: given.doors };
+        let ready = complete(ground, &job, half, directories, outlets, filters)?;
+        say(&control, &Said::Ready).map_err(told("nobody listens"))?;
+        ready.work(&control)
     });
     done.unwrap_or_else(|why| {
         // Nobody may listen any more.
-        let _ = say(control, &Said::NoCage(why));
+        let _ = say(&control, &Said::NoCage(why));
         NO_CAGE
     })
 }
 
+/// Where what comes out of a cage goes.
+struct Outlets {
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    /// As in [`Request::doors`].
+    doors: Vec<OwnedFd>,
+}
+
 /// A process in a cage that stands.
 struct Ready<'a> {
+    cage: Cage,
     job: &'a Job,
     place: Place,
     tmp: PathBuf,
@@ -64,43 +91,74 @@ struct Ready<'a> {
     version: Option<String>,
 }
 
-fn build(given: Given<'_>) -> Result<Ready<'_>, String> {
-    let Given { job, place, tmp, directories, doors, outlets, filters, .. } = given;
-    let Outlets { stdout, stderr, door } = outlets;
-    for mut door in doors {
-        door.write_all(b"0").map_err(told("the limits cannot be set"))?;
-    }
+fn begin(ground: &Ground) -> Result<Half, String> {
+    // The socket of the stem is none of a cage's.
+    let null = File::open("/dev/null").map_err(told("standard input cannot be closed"))?;
+    dup2_stdin(null).map_err(told("standard input cannot be closed"))?;
     // A group of its own: a signal to the group reaches all of it, whatever namespaces lie between.
     setsid().map_err(told("a session of its own cannot be made"))?;
     SigSet::empty().thread_set_mask().map_err(told("signals cannot be let through"))?;
+    match ground.cage {
+        Cage::Namespaces => {
+            namespaces::die_with_parent()?;
+            namespaces::begin()?;
+            Ok(Half::Namespaces)
+        }
+        Cage::Landlock => {
+            let rules = landlock::begin(ground.host_uid)?;
+            namespaces::die_with_parent()?;
+            Ok(Half::Landlock(rules))
+        }
+        Cage::None => {
+            namespaces::die_with_parent()?;
+            Ok(Half::Nothing)
+        }
+    }
+}
+
+fn complete<'a>(
+    ground: &Ground,
+    job: &'a Job,
+    half: Half,
+    directories: Option<(OwnedFd, OwnedFd)>,
+    outlets: Outlets,
+    filters: &Filters,
+) -> Result<Ready<'a>, String> {
+    let Outlets { stdout, stderr, doors } = outlets;
+    let mut doors = doors.into_iter();
+    let way_out = if job.hosts.is_empty() { None } else { doors.next() };
+    for door in doors {
+        File::from(door).write_all(b"0").map_err(told("the limits cannot be set"))?;
+    }
     dup2_stdout(&stdout).map_err(told("standard output is gone"))?;
     dup2_stderr(&stderr).map_err(told("standard error is gone"))?;
     drop((stdout, stderr));
     let mut version = None;
-    match (job.cage, directories) {
-        (Cage::Namespaces, Some((workspace, tmp))) => {
-            namespaces::die_with_parent()?;
-            namespaces::build(&workspace, &tmp)?;
+    let folder = ground.root.join(&job.folder);
+    let (mut workspace, mut tmp) = (folder.join("workspace"), folder.join("tmp"));
+    match half {
+        Half::Namespaces => {
+            let directories = directories.ok_or("the workspace is not there")?;
+            namespaces::complete(&directories.0, &directories.1)?;
             // Here the loopback of this cage is up, and nothing that is not ours runs yet.
-            if let Some(door) = door {
+            if let Some(door) = way_out {
                 way_out::hand_over(door).map_err(told("the way out cannot be made"))?;
             }
-            limit(job)?;
+            (workspace, tmp) = (WORKSPACE.into(), "/tmp".into());
+            limit(ground, job)?;
             namespaces::give_up(filters)?;
             namespaces::die_with_parent()?;
         }
-        (Cage::Landlock, _) => {
-            limit(job)?;
-            version = Some(landlock::restrict(job.host_uid, &place.root, &tmp, filters)?);
-            namespaces::die_with_parent()?;
+        Half::Landlock(rules) => {
+            if let Some(shown) = rules.shown() {
+                (workspace, tmp) = shown;
+            }
+            limit(ground, job)?;
+            version = Some(rules.restrict(&workspace, &tmp, filters)?);
         }
-        (Cage::None, _) => {
-            limit(job)?;
-            namespaces::die_with_parent()?;
-        }
-        (Cage::Namespaces, None) => return Err("the workspace is not there".to_owned()),
+        Half::Nothing => limit(ground, job)?,
     }
-    Ok(Ready { job, place, tmp, version })
+    Ok(Ready { cage: ground.cage, job, place: Place { root: workspace }, tmp, version })
 }
 
 impl Ready<'_> {
@@ -132,7 +190,7 @@ impl Ready<'_> {
             .env("TERM", "dumb")
             .envs(way_out::variables(&self.job.hosts))
             .stdin(Stdio::null());
-        if self.job.cage != Cage::Namespaces {
+        if self.cage != Cage::Namespaces {
             return Err(told("the shell cannot be started")(starts.exec()));
         }
         let started = starts.spawn().map_err(told("the shell cannot be started"))?;
@@ -149,7 +207,7 @@ impl Ready<'_> {
 }
 
 /// Lowers what this process and its children may use, where the kernel does not do it for all of them together.
-fn limit(job: &Job) -> Result<(), String> {
+fn limit(ground: &Ground, job: &Job) -> Result<(), String> {
     let limits = &job.limits;
     let lower = |resource, most: u64| {
         let (_, hard) = getrlimit(resource).map_err(told("limits cannot be read"))?;
@@ -162,16 +220,12 @@ fn limit(job: &Job) -> Result<(), String> {
     if !job.kernel.memory {
         lower(Resource::RLIMIT_DATA, limits.memory_bytes)?;
     }
-    match job.cage {
+    match ground.cage {
         // Counted in the namespace of its own.
         Cage::Namespaces => lower(Resource::RLIMIT_NPROC, limits.processes)?,
         // Counted for the user, whoever else's processes are there; the keeper counts better, this is the backstop.
         Cage::Landlock | Cage::None if !job.kernel.processes => {
-            let user = if job.cage == Cage::Landlock && Uid::effective().is_root() {
-                job.host_uid
-            } else {
-                Uid::effective().as_raw()
-            };
+            let user = Uid::effective().as_raw();
             lower(Resource::RLIMIT_NPROC, tasks_of(user) + limits.processes)?;
         }
         Cage::Landlock | Cage::None => {}
@@ -186,7 +240,7 @@ fn limit(job: &Job) -> Result<(), String> {
     }
     let mut cpus = CpuSet::new();
     // From a place that differs between helpers, so that they do not all share the first CPUs.
-    let from = usize::try_from(nix::unistd::getppid().as_raw()).unwrap_or(0) + job.folder.as_os_str().len();
+    let from = usize::try_from(nix::unistd::getppid().as_raw()).unwrap_or(0) + job.folder.len();
     for n in 0..wanted {
         cpus.set(there[(from + n) % there.len()]).map_err(told("CPUs cannot be chosen"))?;
     }

@@ -1,20 +1,22 @@
 //! Control groups: CPU time, memory and processes of a command with everything that it starts, limited by the kernel.
 //!
 //! Used where this process may make groups: version 2 with the controllers handed down to it, or version 1 as root. Each
-//! command has a group of its own, `<where this process is>/nylorun/<instance>/<process>-<n>`; it is removed with the
-//! command. What a process that was killed has left is removed by the next one of the same instance, which is the folder
-//! of the workspaces; groups of others are not touched.
+//! command has a group of its own, `<where this process is>/nylorun/<instance>/<process>-<n>`. The next one is made before
+//! it is needed, and one whose command has ended is removed while its answer is already on the way: neither is waited for.
+//! What a process that was killed has left is removed by the next one of the same instance, which is the folder of the
+//! workspaces; groups of others are not touched.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 
 use super::job::Limits;
 
@@ -77,19 +79,36 @@ impl Version {
 }
 
 /// Of the kernel's interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     One,
     Two,
 }
 
-/// Groups that this process may make.
+/// How long is waited for groups that are being removed when no more are needed.
+const REMOVAL_WAIT: Duration = Duration::from_secs(5);
+
+/// Groups that this process may make. Cheap to clone; the clones share the one that is ready.
 #[derive(Clone, Debug)]
 pub struct Cgroups {
     version: Version,
     /// The instance's folder for each controller. In version 2 they are the same.
     bases: Vec<(Controller, PathBuf)>,
-    made: Arc<AtomicU64>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    next: Mutex<Next>,
+    /// Groups that there are, and those that are being removed.
+    there: watch::Sender<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Next {
+    number: u64,
+    ready: Option<Group>,
+    closed: bool,
 }
 
 impl Cgroups {
@@ -108,9 +127,14 @@ impl Cgroups {
                 .map_err(|not_one| format!("v2: {not_two}; v1: {not_one}")),
         };
         let (version, bases) = found?;
-        let groups = Self { version, bases, made: Arc::default() };
+        let groups = Self::of(version, bases);
         groups.tidy();
         Ok(groups)
+    }
+
+    fn of(version: Version, bases: Vec<(Controller, PathBuf)>) -> Self {
+        let shared = Shared { next: Mutex::default(), there: watch::channel(0).0 };
+        Self { version, bases, shared: Arc::new(shared) }
     }
 
     /// How it is called where limits are told.
@@ -129,31 +153,86 @@ impl Cgroups {
         (has(Controller::Memory), has(Controller::Pids), has(Controller::Cpu))
     }
 
-    /// A group for one command. It is not made yet.
-    #[must_use]
-    pub fn plan(&self, limits: &Limits) -> Group {
-        let name = format!("{}-{}", std::process::id(), self.made.fetch_add(1, Ordering::Relaxed));
-        let mut dirs: Vec<Dir> = Vec::new();
+    /// A group for one command.
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn group(&self, limits: &Limits) -> std::io::Result<Group> {
+        let ready = self.with(|next| next.ready.take());
+        let group = match ready {
+            Some(group) if group.limits == *limits => group,
+            // Of other limits, which the next may have, too.
+            other => {
+                drop(other);
+                self.make(*limits).await?
+            }
+        };
+        let groups = self.clone();
+        let limits = *limits;
+        tokio::spawn(async move {
+            if groups.with(|next| next.ready.is_some() || next.closed) {
+                return;
+            }
+            // Whoever needs one and finds none makes it, and is told why it cannot be made.
+            if let Ok(group) = groups.make(limits).await {
+                groups.with(|next| (!next.closed).then(|| next.ready.replace(group)));
+            }
+        });
+        Ok(group)
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Next) -> T) -> T {
+        work(&mut self.shared.next.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    async fn make(&self, limits: Limits) -> std::io::Result<Group> {
+        let groups = self.clone();
+        spawn_blocking(move || groups.make_now(limits)).await.map_err(std::io::Error::other)?
+    }
+
+    fn make_now(&self, limits: Limits) -> std::io::Result<Group> {
+        let number = self.with(|next| {
+            next.number += 1;
+            next.number
+        });
+        let name = format!("{}-{number}", std::process::id());
+        self.shared.there.send_modify(|there| *there += 1);
+        // From here on it is removed, however far it comes.
+        let mut group =
+            Group { limits, dirs: Vec::new(), doors: Vec::new(), shared: Arc::clone(&self.shared) };
         for (controller, base) in &self.bases {
-            let values = controller.values(self.version, limits);
-            let values = values.into_iter().map(|(file, value, must)| (file.to_owned(), value, must));
             let path = base.join(&name);
-            match dirs.iter_mut().find(|dir| dir.path == path) {
-                Some(dir) => dir.values.extend(values),
-                None => {
-                    dirs.push(Dir { path, door: self.version.door().to_owned(), values: values.collect() })
+            if !group.dirs.contains(&path) {
+                fs::create_dir_all(&path)?;
+                group.dirs.push(path.clone());
+                group.doors.push(File::options().write(true).open(path.join(self.version.door()))?);
+            }
+            for (name, value, must) in controller.values(self.version, &limits) {
+                match put(&path.join(name), &value) {
+                    Err(error) if must => return Err(error),
+                    _ => {}
                 }
             }
         }
-        Group { dirs }
+        Ok(group)
     }
 
-    /// Removes the instance's own folders, once nothing runs any more.
-    pub fn forget(&self) {
-        for (_, base) in &self.bases {
-            // One that is in use stays.
-            let _ = fs::remove_dir(base);
+    /// Removes what there is, once nothing runs any more. Groups that are asked for afterwards are made one by one.
+    pub async fn forget(&self) {
+        let ready = self.with(|next| {
+            next.closed = true;
+            next.ready.take()
+        });
+        drop(ready);
+        let mut there = self.shared.there.subscribe();
+        let gone = tokio::time::timeout(REMOVAL_WAIT, there.wait_for(|there| *there == 0)).await.is_ok();
+        if !gone {
+            tracing::warn!("some control groups are not removed; the next start removes them");
         }
+        let bases = self.bases.clone();
+        // One that is in use stays.
+        let removed = spawn_blocking(move || bases.iter().for_each(|(_, base)| drop(fs::remove_dir(base))));
+        let _ = removed.await;
     }
 
     /// Removes groups whose process is gone. Nothing of this one is running yet.
@@ -174,52 +253,50 @@ impl Cgroups {
     }
 }
 
-/// A group of one command.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// A group of one command. It goes with this, on the side, with whatever still runs in it.
+#[derive(Debug)]
 pub struct Group {
-    dirs: Vec<Dir>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Dir {
-    path: PathBuf,
-    /// The file through which a process goes in.
-    door: String,
-    values: Vec<(String, String, bool)>,
+    limits: Limits,
+    dirs: Vec<PathBuf>,
+    /// The files through which a process goes in.
+    doors: Vec<File>,
+    shared: Arc<Shared>,
 }
 
 impl Group {
-    /// Makes it. Whoever writes `0` into all of the files is in it.
+    /// The files through which a process goes in: who writes `0` into all of them is in it.
     ///
     /// # Errors
     /// The system's.
-    pub fn make(&self) -> std::io::Result<Vec<File>> {
-        let mut doors = Vec::new();
-        for dir in &self.dirs {
-            fs::create_dir_all(&dir.path)?;
-            for (name, value, must) in &dir.values {
-                match put(&dir.path.join(name), value) {
-                    Err(error) if *must => return Err(error),
-                    _ => {}
-                }
-            }
-            doors.push(File::options().write(true).open(dir.path.join(&dir.door))?);
-        }
-        Ok(doors)
+    pub fn doors(&self) -> std::io::Result<Vec<OwnedFd>> {
+        self.doors.iter().map(|door| door.try_clone().map(OwnedFd::from)).collect()
     }
 
-    /// Ends what is in it, removes it, and says whether something in it was killed for its memory.
-    #[must_use]
-    pub fn end(&self) -> bool {
-        let mut killed = false;
-        for dir in &self.dirs {
-            killed |= ["memory.oom_control", "memory.events"].iter().any(|name| {
-                let text = fs::read_to_string(dir.path.join(name)).unwrap_or_default();
-                text.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|n| n.trim() != "0"))
+    /// Lets go of it, and says whether something in it was killed for its memory.
+    pub async fn end(self) -> bool {
+        spawn_blocking(move || self.starved()).await.unwrap_or(false)
+    }
+
+    fn starved(&self) -> bool {
+        let names = ["memory.oom_control", "memory.events"];
+        let files = self.dirs.iter().flat_map(|dir| names.map(|name| dir.join(name)));
+        files.filter_map(|file| fs::read_to_string(file).ok()).any(|text| {
+            text.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|n| n.trim() != "0"))
+        })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let (dirs, shared) = (std::mem::take(&mut self.dirs), Arc::clone(&self.shared));
+        self.doors.clear();
+        // Without a runtime this process ends, and the next one of the instance removes what is left.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn_blocking(move || {
+                dirs.iter().for_each(|dir| remove(dir));
+                shared.there.send_modify(|there| *there -= 1);
             });
-            remove(&dir.path);
         }
-        killed
     }
 }
 
@@ -377,15 +454,43 @@ mod tests {
         let bases = handed_down(own, "i").unwrap();
         assert!(bases.len() == 3 && bases.iter().all(|(_, path)| *path == base));
         assert_eq!(fs::read_to_string(base.join("cgroup.subtree_control")).unwrap(), "+memory +pids +cpu");
-        let groups = Cgroups { version: Version::Two, bases, made: Arc::default() };
-        let group = groups.plan(&Limits { cpus: 3, memory_bytes: 5, processes: 7, ..Limits::default() });
-        let values = &group.dirs[0].values;
+        let limits = Limits { cpus: 3, memory_bytes: 5, processes: 7, ..Limits::default() };
+        let values: Vec<_> =
+            bases.iter().flat_map(|(controller, _)| controller.values(Version::Two, &limits)).collect();
         let of =
-            |name: &str| values.iter().find(|(file, _, _)| file == name).map(|(_, value, _)| value.as_str());
-        assert_eq!(group.dirs.len(), 1);
+            |name: &str| values.iter().find(|(file, _, _)| *file == name).map(|(_, value, _)| value.as_str());
         assert_eq!(
             (of("memory.max"), of("pids.max"), of("cpu.max")),
             (Some("5"), Some("8"), Some("300000 100000"))
         );
+    }
+
+    #[tokio::test]
+    async fn a_group_is_ready_before_it_is_asked_for_and_none_is_left_when_all_is_over() {
+        // Where this process may make none there is nothing to see; the backends say so.
+        let Ok(groups) = Cgroups::find(&format!("test-{}", std::process::id())) else { return };
+        let there = |groups: &Cgroups| {
+            let folders = fs::read_dir(&groups.bases[0].1).into_iter().flatten().flatten();
+            folders.filter(|entry| entry.path().is_dir()).count()
+        };
+        let group = groups.group(&Limits::default()).await.unwrap();
+        for _ in 0..500 {
+            if groups.with(|next| next.ready.is_some()) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(there(&groups), 2);
+        let own = groups.with(|next| next.number);
+        let other = groups.group(&Limits::default()).await.unwrap();
+        assert!(other.dirs[0].ends_with(format!("{}-{own}", std::process::id())), "{other:?}");
+        let less = Limits { processes: 9, ..Limits::default() };
+        let pids = groups.group(&less).await.unwrap();
+        let limit = pids.dirs.iter().find_map(|dir| fs::read_to_string(dir.join("pids.max")).ok());
+        assert!(limit.is_none_or(|limit| limit.trim() == "10"), "one of other limits is not used");
+        assert!(!group.end().await);
+        drop((other, pids));
+        groups.forget().await;
+        assert!(groups.bases.iter().all(|(_, base)| !base.exists()));
     }
 }

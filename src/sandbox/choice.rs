@@ -10,7 +10,6 @@ use super::backend::{Backend, Isolation, Works};
 use super::docker::{Docker, DockerMeans};
 use super::job::{Cage, Limits};
 use super::local::Local;
-use super::run::Runner;
 use super::usage::Usages;
 use crate::gates::egress::Egress;
 
@@ -30,8 +29,8 @@ pub enum Kind {
 /// What backends are made of.
 #[derive(Clone, Debug)]
 pub struct Means {
-    /// How helpers are started.
-    pub runner: Runner,
+    /// The program that helpers are: this one.
+    pub program: PathBuf,
     /// What a workspace may use whose sandbox does not say.
     pub limits: Limits,
     /// The folder of the workspaces. What is left behind in the system is told by it to be ours.
@@ -47,9 +46,9 @@ pub struct Means {
 impl Means {
     /// Helpers of a program for workspaces in a folder; everything else as it usually is.
     #[must_use]
-    pub fn new(runner: Runner, root: PathBuf) -> Self {
+    pub fn new(program: PathBuf, root: PathBuf) -> Self {
         let (limits, docker, egress) = (Limits::default(), DockerMeans::default(), Egress::default());
-        Self { runner, limits, root, docker, egress, usages: Usages::default() }
+        Self { program, limits, root, docker, egress, usages: Usages::default() }
     }
 }
 

@@ -21,6 +21,9 @@ pub enum Said {
     Here(u32),
     /// Its cage stands.
     Ready,
+    /// What it had begun of its cage before it was asked is of no use, for this reason; nothing ran, and another may be
+    /// asked.
+    Stale(String),
     /// Its cage cannot be built; nothing ran.
     NoCage(String),
     /// Its work is done.

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{Gid, Uid, chown};
@@ -17,14 +17,12 @@ pub struct Folders {
 }
 
 impl Folders {
-    /// Makes the root, for nobody but this user.
+    /// Makes the root, as [`root`] does.
     ///
     /// # Errors
     /// The system's.
     pub fn open(root: PathBuf) -> std::io::Result<Self> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&root)?;
-        let root = fs::canonicalize(root)?;
-        Ok(Self { root })
+        Ok(Self { root: self::root(&root)? })
     }
 
     /// The root.
@@ -89,6 +87,29 @@ impl Folders {
         .await
         .unwrap_or_default()
     }
+}
+
+/// Makes the folder of all workspaces, for nobody but this user; its path without links. Helpers of root are somebody else:
+/// they may walk through it and not list it.
+///
+/// # Errors
+/// The system's.
+pub fn root(path: &Path) -> std::io::Result<PathBuf> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let root = fs::canonicalize(path)?;
+    if Uid::effective().is_root() {
+        let meta = fs::metadata(&root)?;
+        if meta.gid() != HOST_UID {
+            chown(&root, None, Some(Gid::from_raw(HOST_UID)))?;
+        }
+        let mode = meta.permissions().mode() & 0o7777;
+        // Those of a group that it was before are none of the helpers'.
+        let wanted = (mode & !0o070) | 0o010;
+        if mode != wanted {
+            fs::set_permissions(&root, fs::Permissions::from_mode(wanted))?;
+        }
+    }
+    Ok(root)
 }
 
 /// Makes the two folders of a workspace for whoever runs in it; whether its files were not there.

@@ -3,8 +3,8 @@
 //! | Process | Is |
 //! |---|---|
 //! | [`super::stem`] | started once, copies itself for each piece of work |
-//! | [`super::keeper`] | outside of one cage: limits, and the end of everything |
-//! | [`super::caged`] | in the cage: builds it, works, or becomes the command |
+//! | [`super::keeper`] | outside of one cage: begun before it is needed; limits, and the end of everything |
+//! | [`super::caged`] | in the cage: builds it, waits, works, or becomes the command |
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -17,10 +17,13 @@ use super::stem;
 /// thread.
 #[must_use]
 pub fn main() -> Option<ExitCode> {
-    if std::env::args_os().nth(1)? != ARGUMENT {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next()? != ARGUMENT {
         return None;
     }
-    Some(match stem::serve() {
+    let ground = arguments.next().unwrap_or_default();
+    let ground = serde_json::from_slice(ground.as_encoded_bytes()).map_err(|error| error.to_string());
+    Some(match ground.and_then(|ground| stem::serve(&ground)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             // Only a person who has started it by hand reads it.

@@ -18,7 +18,6 @@ use nylorun_actors::ports::workspaces::{Claims, WorkspaceManager};
 use super::choice::{Choice, Means, Preference, Selection};
 use super::docker::DockerMeans;
 use super::manager::{Manager, Parts};
-use super::run::Runner;
 use crate::harness::workspaces::WorkspaceHost;
 
 /// Workspaces below a folder, kept apart by what was found to work here.
@@ -36,7 +35,7 @@ impl SandboxHost {
     pub async fn new(root: PathBuf, preference: Preference, docker: DockerMeans) -> Result<Self, String> {
         let program =
             super::helper::program().map_err(|error| format!("this program cannot be found: {error}"))?;
-        let means = Means { docker, ..Means::new(Runner::new(program), root.clone()) };
+        let means = Means { docker, ..Means::new(program, root.clone()) };
         let choice = Arc::new(Choice::new(preference, means));
         let selection = choice.selection().await.clone();
         if let Some(warning) = selection.backend.as_ref().and_then(|backend| backend.kind().warning()) {

@@ -1,23 +1,34 @@
 //! What a helper process is given to do, and in which cage.
 //!
 //! Everything that touches a workspace runs in a helper: a copy of this program, started with [`ARGUMENT`] (see
-//! [`super::stem`]). It reads one [`Job`] from its socket, builds its cage, says that it stands, and works. So a path that a tool is told, or a link that a
-//! command has made, is resolved inside the cage by the kernel, and no check of ours stands between it and the host.
+//! [`super::stem`]). It builds what it can of its cage on its [`Ground`], reads one [`Job`] from its socket, completes the
+//! cage, says that it stands, and works. So a path that a tool is told, or a link that a command has made, is resolved
+//! inside the cage by the kernel, and no check of ours stands between it and the host.
 
 use std::path::PathBuf;
 
 use nylorun_actors::model::workspace::{BytesAnswer, ListAnswer, ToolOutcome};
 use serde::{Deserialize, Serialize};
 
-use super::cgroups::Group;
 use super::files::{self, Place};
 use super::input::Input;
 use super::limits::{CPUS, DISK_BYTES, INODES, MEMORY_BYTES, OPEN_FILES, PROCESSES};
 use super::search::{self, Search};
 use crate::gates::egress::allow::Allow;
 
-/// The first argument of a helper.
+/// The first argument of a helper. Its [`Ground`] follows, as JSON.
 pub const ARGUMENT: &str = "__sandbox";
+
+/// What is the same for all helpers of a stem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ground {
+    /// How they are kept apart.
+    pub cage: Cage,
+    /// The folder of all workspaces.
+    pub root: PathBuf,
+    /// The user on the host whom helpers of root become.
+    pub host_uid: u32,
+}
 
 /// How a helper is kept apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,17 +89,11 @@ pub enum Work {
 /// What a helper is given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// How it is kept apart.
-    pub cage: Cage,
-    /// The folder on the host with `workspace` and `tmp` in it.
-    pub folder: PathBuf,
-    /// The user on the host whom a helper of root becomes.
-    pub host_uid: u32,
+    /// The name of the folder in the ground's root with `workspace` and `tmp` in it.
+    pub folder: String,
     /// What it may use.
     pub limits: Limits,
-    /// The group in which the kernel limits it; an empty one where it does not.
-    pub group: Group,
-    /// What that limits.
+    /// What the group limits whose descriptors come with the request; nothing where none comes.
     pub kernel: ByKernel,
     /// What it may reach; only where the cage has a network of its own.
     pub hosts: Allow,

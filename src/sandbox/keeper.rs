@@ -1,10 +1,11 @@
-//! A keeper: the process outside of one cage. It makes what the cage needs from outside, starts the process in it, and
-//! ends all of it when the work is done, when it is told to, or when the Runtime is gone.
+//! A keeper: the process outside of one cage. It begins the cage before it is needed, waits for a request, has the process
+//! in the cage do it, and ends all of it when the work is done, when it is told to, or when the Runtime is gone.
 
-use std::fs::File;
+use std::fs;
+use std::io::{Stdin, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -13,18 +14,19 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::socket::MsgFlags;
 use nix::sys::stat::Mode;
-use nix::unistd::{ForkResult, Pid, Uid, chdir, fork, getpid, setsid};
+use nix::unistd::{ForkResult, Pid, Uid, chdir, dup2_stdin, fork, getpid, setsid};
 
-use super::caged::{self, Given};
+use super::caged;
 use super::control::{Ended, Over, Said, hear, say};
 use super::family;
-use super::files::{Place, WORKSPACE};
-use super::job::{Cage, Job};
+use super::job::{Cage, Ground, Job};
 use super::landlock;
 use super::namespaces;
+use super::rights;
 use super::seccomp::Filters;
-use super::stem::Request;
+use super::stem::{self, Request};
 
 /// Exit code of what was killed because it went over a limit.
 const KILLED: i32 = 137;
@@ -37,86 +39,127 @@ fn told<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
     move |error| format!("{what}: {error}")
 }
 
-/// Does one job to its end.
-pub fn keep(request: Request, filters: &Filters) {
-    let Request { control, stdout, stderr, door } = request;
-    let control = UnixStream::from(control);
+/// Builds what can be built of a cage without knowing for which workspace, and waits for a request. `socket`: where
+/// requests come; `stem`: where it is told that one was taken. Ends when either of them does.
+pub fn wait(socket: &Stdin, mut stem: UnixStream, ground: &Ground, filters: &Filters) {
     // Not in the group of the stem, nor of other keepers.
     let _ = setsid();
+    let begun = Begun::make(ground, filters);
+    loop {
+        let mut ready =
+            [PollFd::new(socket.as_fd(), PollFlags::POLLIN), PollFd::new(stem.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut ready, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return,
+        }
+        let [asked, alone] = ready.map(|ready| ready.any() == Some(true));
+        if alone {
+            return;
+        }
+        if asked {
+            break;
+        }
+    }
+    let Ok(Some(request)) = stem::request(socket) else { return };
+    // One that is gone needs no other.
+    let _ = stem.write_all(b"t");
+    drop(stem);
+    // The socket of the stem is none of a keeper's that works.
+    if fs::File::open("/dev/null").is_ok_and(|null| dup2_stdin(null).is_ok()) {
+        keep(request, begun, ground);
+    }
+}
+
+/// Does one job to its end.
+fn keep(request: Request, begun: Result<Begun, String>, ground: &Ground) {
+    let Request { control, stdout, stderr, doors } = request;
+    let control = UnixStream::from(control);
     let number = u32::try_from(getpid().as_raw()).unwrap_or(0);
     let done = say(&control, &Said::Here(number))
         .and_then(|()| hear::<Job>(&control))
-        .map_err(told("the job cannot be read"))
-        .and_then(|job| work(&job, &control, Outlets { stdout, stderr, door }, filters));
-    let said = match done {
-        Ok(ended) => Said::Ended(ended),
-        Err(why) => Said::NoCage(why),
-    };
+        .map_err(|error| Said::NoCage(told("the job cannot be read")(error)))
+        .and_then(|job| {
+            let descriptors = [stdout, stderr].into_iter().chain(doors);
+            let begun = begun.and_then(|begun| {
+                begun.hand_over(&job, &control, descriptors, ground)?;
+                Ok(begun)
+            });
+            // Nothing has run.
+            let begun = begun.map_err(Said::Stale)?;
+            watch(&job, ground.cage, &control, &begun.signals, begun.child).map_err(Said::NoCage)
+        });
+    let said = done.map_or_else(|said| said, Said::Ended);
     // Nobody may listen any more.
     let _ = say(&control, &said);
 }
 
-/// Where what comes out of a cage goes.
-pub struct Outlets {
-    pub stdout: OwnedFd,
-    pub stderr: OwnedFd,
-    /// Over which its way out is handed to the Runtime.
-    pub door: Option<OwnedFd>,
+/// A cage as far as it stands without a workspace: what is done from outside is done, and the process in it has begun.
+struct Begun {
+    signals: SignalFd,
+    child: Pid,
+    /// Over which the process in the cage is given its work.
+    speaks: UnixStream,
 }
 
-fn work(job: &Job, control: &UnixStream, outlets: Outlets, filters: &Filters) -> Result<Ended, String> {
-    let doors = job.group.make().map_err(told("the limits cannot be set"))?;
-    let (place, tmp, directories) = prepare(job)?;
-    // Once the cage stands its `/proc` is this process's, too; what is entered before stays.
-    chdir(family::PROC).map_err(told("/proc is not there"))?;
-    let signals = children_signals()?;
-    // SAFETY: this process is one thread, so the copy holds no lock of another's and may do whatever this one may.
-    #[allow(unsafe_code)]
-    let copied = unsafe { fork() }.map_err(told("the helper cannot be started"))?;
-    match copied {
-        ForkResult::Child => {
-            drop(signals);
-            let given = Given { job, place, tmp, directories, doors, control, outlets, filters };
-            std::process::exit(caged::run(given))
+impl Begun {
+    /// What is done from outside of the cage. Afterwards this process may no longer do what only the Runtime may.
+    fn make(ground: &Ground, filters: &Filters) -> Result<Self, String> {
+        // Entered while its path can be walked: the user whom we become may not. A descriptor would stay in the old mount
+        // namespace; the working directory goes along into the new one.
+        chdir(&ground.root).map_err(told("the folder of the workspaces is not there"))?;
+        match ground.cage {
+            Cage::None | Cage::Landlock => {
+                set_child_subreaper(true).map_err(told("orphans cannot be taken in"))?;
+                if ground.cage == Cage::Landlock && Uid::effective().is_root() {
+                    landlock::hide()?;
+                }
+            }
+            Cage::Namespaces => {
+                if Uid::effective().is_root() {
+                    namespaces::become_user(ground.host_uid)?;
+                }
+                namespaces::enter()?;
+            }
         }
-        ForkResult::Parent { child } => {
-            drop((doors, outlets, directories));
-            watch(job, control, &signals, child)
+        let signals = children_signals()?;
+        let (speaks, hears) = UnixStream::pair().map_err(told("the helper cannot be spoken to"))?;
+        // SAFETY: this process is one thread, so the copy holds no lock of another's and may do whatever this one may.
+        #[allow(unsafe_code)]
+        let copied = unsafe { fork() }.map_err(told("the helper cannot be started"))?;
+        match copied {
+            ForkResult::Child => {
+                drop((signals, speaks));
+                std::process::exit(caged::wait(&hears, ground, filters))
+            }
+            ForkResult::Parent { child } => Ok(Self { signals, child, speaks }),
         }
     }
-}
 
-/// A cage's directories, by descriptor where their paths are not in it.
-pub type Directories = Option<(OwnedFd, OwnedFd)>;
-
-/// What is done from outside of the cage. Afterwards this process may no longer do what only the Runtime may.
-fn prepare(job: &Job) -> Result<(Place, PathBuf, Directories), String> {
-    let (workspace, tmp) = (job.folder.join("workspace"), job.folder.join("tmp"));
-    match job.cage {
-        Cage::None => {
-            set_child_subreaper(true).map_err(told("orphans cannot be taken in"))?;
-            Ok((Place { root: workspace }, tmp, None))
+    /// Gives the process in the cage its work, and leaves the folder of the workspaces.
+    fn hand_over(
+        &self,
+        job: &Job,
+        control: &UnixStream,
+        descriptors: impl Iterator<Item = OwnedFd>,
+        ground: &Ground,
+    ) -> Result<(), String> {
+        let gone = told("the workspace is not there");
+        let mut all = vec![OwnedFd::from(control.try_clone().map_err(told("the job cannot be handed over"))?)];
+        all.extend(descriptors);
+        if ground.cage == Cage::Landlock && Uid::effective().is_root() {
+            landlock::show(&job.folder)?;
         }
-        Cage::Landlock => {
-            set_child_subreaper(true).map_err(told("orphans cannot be taken in"))?;
-            let (workspace, tmp) = landlock::show(&job.folder)?;
-            Ok((Place { root: workspace }, tmp, None))
-        }
-        Cage::Namespaces => {
-            // Entered while its path can be walked: the user whom we become may not. A descriptor would stay in the old
-            // mount namespace; the working directory goes along into the new one.
-            chdir(&job.folder).map_err(told("the workspace is not there"))?;
-            if Uid::effective().is_root() {
-                namespaces::become_user(job.host_uid)?;
+        if ground.cage == Cage::Namespaces {
+            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+            for name in ["workspace", "tmp"] {
+                all.push(open(&Path::new(&job.folder).join(name), flags, Mode::empty()).map_err(&gone)?);
             }
-            namespaces::enter()?;
-            let directory = |name: &str| {
-                let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-                open(name, flags, Mode::empty()).map_err(told("the workspace is not there"))
-            };
-            let directories = (directory("workspace")?, directory("tmp")?);
-            Ok((Place { root: WORKSPACE.into() }, "/tmp".into(), Some(directories)))
         }
+        // Once the cage stands its `/proc` is this process's, too; what is entered before stays.
+        chdir(family::PROC).map_err(told("/proc is not there"))?;
+        rights::send(&self.speaks, &all, MsgFlags::empty())
+            .and_then(|()| say(&self.speaks, job))
+            .map_err(told("the job cannot be handed over"))
     }
 }
 
@@ -130,7 +173,13 @@ fn children_signals() -> Result<SignalFd, String> {
 }
 
 /// Waits until the process in the cage has ended, for whatever reason, and leaves nothing of it behind.
-fn watch(job: &Job, control: &UnixStream, signals: &SignalFd, caged: Pid) -> Result<Ended, String> {
+fn watch(
+    job: &Job,
+    cage: Cage,
+    control: &UnixStream,
+    signals: &SignalFd,
+    caged: Pid,
+) -> Result<Ended, String> {
     let (own, mut over) = (getpid(), None);
     let wait = if job.watched() {
         PollTimeout::try_from(LOOK).unwrap_or(PollTimeout::ZERO)
@@ -163,7 +212,7 @@ fn watch(job: &Job, control: &UnixStream, signals: &SignalFd, caged: Pid) -> Res
             }
         }
     };
-    let code = end(job, caged, code);
+    let code = end(cage, caged, code);
     Ok(Ended { code: if over.is_some() { KILLED } else { code }, over })
 }
 
@@ -178,13 +227,13 @@ fn too_much(job: &Job, own: Pid) -> Option<Over> {
 }
 
 /// Ends everything below this process; the exit code of the one in the cage.
-fn end(job: &Job, caged: Pid, code: Option<i32>) -> i32 {
-    if job.cage == Cage::Namespaces && code.is_none() {
+fn end(cage: Cage, caged: Pid, code: Option<i32>) -> i32 {
+    if cage == Cage::Namespaces && code.is_none() {
         // With the first process of a namespace all others end.
         let _ = kill(caged, Signal::SIGKILL);
     }
     let (mut code, until) = (code, Instant::now() + END_WAIT);
-    if job.cage != Cage::Namespaces {
+    if cage != Cage::Namespaces {
         code = code.or(family::end(caged));
     }
     while code.is_none() && Instant::now() < until {
@@ -193,6 +242,3 @@ fn end(job: &Job, caged: Pid, code: Option<i32>) -> i32 {
     }
     code.unwrap_or(KILLED)
 }
-
-/// The files through which a process goes into its group.
-pub type Doors = Vec<File>;

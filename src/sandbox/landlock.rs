@@ -18,23 +18,25 @@ use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, LandlockStatus,
-    PathBeneath, PathFd, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope,
+    PathBeneath, PathFd, Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetStatus,
+    Scope,
 };
-use nix::fcntl::{OFlag, open};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::stat::Mode;
 use nix::unistd::Uid;
-use std::os::fd::AsRawFd as _;
 
-use super::namespaces::{self, DEVICES, ETC, SYSTEM};
+use super::namespaces;
 use super::seccomp::Filters;
+use super::system::{DEVICES, ETC, SYSTEM};
 
 /// What is needed: signals and abstract sockets are kept in since this one, TCP since 4, all changes of files since 3.
 const NEEDED: ABI = ABI::V6;
 
 /// Where root's helpers show a workspace: anybody may walk there.
 const SHOWN: &str = "/tmp";
+
+/// How everything is mounted that is ours.
+const PLAIN: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
 
 /// What `/proc` says of the machine. Nothing in here is about a process.
 const PROC: [&str; 7] = ["cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems"];
@@ -44,96 +46,118 @@ fn told<E: std::fmt::Display>(what: impl Into<String>) -> impl Fn(E) -> String {
     move |error| format!("{what}: {error}")
 }
 
-/// The workspace and its temporary folder where the one in the cage can walk. An ordinary user's are where they are. The
-/// user whom a helper of root becomes may not walk to root's folders: they are shown elsewhere, to this process alone.
+/// Makes room for showing a workspace to this process and its children alone: the user whom a helper of root becomes may
+/// not walk to root's folders. An ordinary user's helpers find them where they are.
 ///
 /// # Errors
 /// In words: root may not do so here.
-pub fn show(folder: &Path) -> Result<(PathBuf, PathBuf), String> {
-    if !Uid::effective().is_root() {
-        return Ok((folder.join("workspace"), folder.join("tmp")));
-    }
-    let none = None::<&str>;
-    let directory = |name: &str| {
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        open(&folder.join(name), flags, Mode::empty()).map_err(told("the workspace is not there"))
-    };
+pub fn hide() -> Result<(), String> {
     unshare(CloneFlags::CLONE_NEWNS).map_err(told(
         "root may not mount here, and its helpers cannot walk to the workspace; run as an ordinary user",
     ))?;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
-        .map_err(told("mounts cannot be kept apart"))?;
-    // Opened in the namespace that they are mounted in.
-    let directories = [("workspace", directory("workspace")?), ("tmp", directory("tmp")?)];
-    let plain = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    mount(Some("sandbox"), SHOWN, Some("tmpfs"), plain, Some("mode=755,size=64k,nr_inodes=16"))
+    namespaces::keep_apart()?;
+    mount(Some("sandbox"), SHOWN, Some("tmpfs"), PLAIN, Some("mode=755,size=64k,nr_inodes=16"))
         .map_err(told("the workspace cannot be shown"))?;
-    for (name, from) in directories {
-        let to = Path::new(SHOWN).join(name);
-        fs::create_dir(&to).map_err(told("the workspace cannot be shown"))?;
-        let from = format!("/proc/self/fd/{}", from.as_raw_fd());
-        mount(Some(from.as_str()), &to, none, MsFlags::MS_BIND, none)
-            .map_err(told("the workspace cannot be shown"))?;
-        mount(none, &to, none, plain | MsFlags::MS_BIND | MsFlags::MS_REMOUNT, none)
-            .map_err(told("the workspace cannot be shown"))?;
-    }
-    Ok((Path::new(SHOWN).join("workspace"), Path::new(SHOWN).join("tmp")))
+    ["workspace", "tmp"].into_iter().try_for_each(|name| {
+        fs::create_dir(Path::new(SHOWN).join(name)).map_err(told("the workspace cannot be shown"))
+    })
 }
 
-/// Builds the cage around this process, and gives up for good what could undo it. The version of what the kernel has.
+/// Shows a workspace there. This process is in the folder of all of them.
+///
+/// # Errors
+/// In words.
+pub fn show(folder: &str) -> Result<(), String> {
+    let none = None::<&str>;
+    for name in ["workspace", "tmp"] {
+        let (from, to) = (Path::new(folder).join(name), Path::new(SHOWN).join(name));
+        mount(Some(&from), &to, none, MsFlags::MS_BIND, none).map_err(told("the workspace is not there"))?;
+        mount(none, &to, none, PLAIN | MsFlags::MS_BIND | MsFlags::MS_REMOUNT, none)
+            .map_err(told("the workspace cannot be shown"))?;
+    }
+    Ok(())
+}
+
+/// What the cage allows, to which its workspace is still to be added.
+pub struct Rules {
+    rules: RulesetCreated,
+    /// The user has files and processes outside of the cage.
+    shared: bool,
+}
+
+/// Becomes somebody without rights, where this is root, and allows what every workspace may.
 ///
 /// # Errors
 /// In words: what this kernel does not have.
-pub fn restrict(host_uid: u32, workspace: &Path, tmp: &Path, filters: &Filters) -> Result<String, String> {
+pub fn begin(host_uid: u32) -> Result<Rules, String> {
     let shared = !Uid::effective().is_root();
     if !shared {
         namespaces::become_user(host_uid)?;
     }
-    let files = AccessFs::from_all(NEEDED);
-    let mut rules = Ruleset::default()
+    let rules = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
-        .handle_access(files)
+        .handle_access(AccessFs::from_all(NEEDED))
         .and_then(|rules| rules.handle_access(AccessNet::from_all(NEEDED)))
         .and_then(|rules| rules.scope(Scope::from_all(NEEDED)))
         .and_then(Ruleset::create)
         .map_err(told("this kernel does not have Landlock with ABI 6"))?;
-    let mut allow = |path: &Path, access: BitFlags<AccessFs>| {
+    let mut rules = Rules { rules, shared };
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    for name in SYSTEM {
+        rules.allow(&Path::new("/").join(name), read | AccessFs::Execute)?;
+    }
+    for name in ETC {
+        rules.allow(&Path::new("/etc").join(name), read)?;
+    }
+    for name in DEVICES {
+        rules.allow(&Path::new("/dev").join(name), AccessFs::ReadFile | AccessFs::WriteFile)?;
+    }
+    for name in PROC {
+        rules.allow(&Path::new("/proc").join(name), AccessFs::ReadFile.into())?;
+    }
+    Ok(rules)
+}
+
+impl Rules {
+    /// Where the workspace and its temporary folder are shown, if they are not found where they are.
+    #[must_use]
+    pub fn shown(&self) -> Option<(PathBuf, PathBuf)> {
+        let shown = |name: &str| Path::new(SHOWN).join(name);
+        (!self.shared).then(|| (shown("workspace"), shown("tmp")))
+    }
+
+    fn allow(&mut self, path: &Path, access: BitFlags<AccessFs>) -> Result<(), String> {
         // What is not there needs no rule.
         let Ok(opened) = PathFd::new(path) else { return Ok(()) };
         let access = if path.is_dir() { access } else { access & AccessFs::from_file(NEEDED) };
         let rule = PathBeneath::new(opened, access);
-        (&mut rules).add_rule(rule).map(|_| ()).map_err(told(format!("{} cannot be allowed", path.display())))
-    };
-    let read = AccessFs::ReadFile | AccessFs::ReadDir;
-    let made = AccessFs::MakeChar | AccessFs::MakeBlock;
-    for path in [workspace, tmp] {
-        allow(path, files & !made)?;
+        let allowed = (&mut self.rules).add_rule(rule).map(|_| ());
+        allowed.map_err(told(format!("{} cannot be allowed", path.display())))
     }
-    for name in SYSTEM {
-        allow(&Path::new("/").join(name), read | AccessFs::Execute)?;
-    }
-    for name in ETC {
-        allow(&Path::new("/etc").join(name), read)?;
-    }
-    for name in DEVICES {
-        allow(&Path::new("/dev").join(name), AccessFs::ReadFile | AccessFs::WriteFile)?;
-    }
-    for name in PROC {
-        allow(&Path::new("/proc").join(name), AccessFs::ReadFile.into())?;
-    }
-    let status = rules.restrict_self().map_err(told("Landlock cannot be applied"))?;
-    if status.ruleset != RulesetStatus::FullyEnforced {
-        return Err("Landlock does not enforce all of the rules here".to_owned());
-    }
-    if shared {
-        filters.landlock_shared.apply()?
-    } else {
-        filters.landlock.apply()?
-    }
-    Ok(match status.landlock {
-        LandlockStatus::Available { effective_abi, kernel_abi } => {
-            format!("ABI {}", kernel_abi.unwrap_or(effective_abi as i32))
+
+    /// Closes the cage around this process, and gives up for good what could undo it. The version of what the kernel has.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn restrict(mut self, workspace: &Path, tmp: &Path, filters: &Filters) -> Result<String, String> {
+        let made = AccessFs::MakeChar | AccessFs::MakeBlock;
+        for path in [workspace, tmp] {
+            self.allow(path, AccessFs::from_all(NEEDED) & !made)?;
         }
-        _ => "ABI unknown".to_owned(),
-    })
+        let status = self.rules.restrict_self().map_err(told("Landlock cannot be applied"))?;
+        if status.ruleset != RulesetStatus::FullyEnforced {
+            return Err("Landlock does not enforce all of the rules here".to_owned());
+        }
+        if self.shared {
+            filters.landlock_shared.apply()?
+        } else {
+            filters.landlock.apply()?
+        }
+        Ok(match status.landlock {
+            LandlockStatus::Available { effective_abi, kernel_abi } => {
+                format!("ABI {}", kernel_abi.unwrap_or(effective_abi as i32))
+            }
+            _ => "ABI unknown".to_owned(),
+        })
+    }
 }

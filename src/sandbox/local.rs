@@ -12,12 +12,12 @@ use nylorun_actors::model::workspace::ToolOutcome;
 use tokio::sync::watch;
 
 use super::backend::{Backend, HOST_UID, Space, Works, needs_network};
-use super::cgroups::{Cgroups, Group};
+use super::cgroups::Cgroups;
 use super::choice::{Kind, Means};
 use super::family;
 use super::input::Input;
-use super::job::{Answer, ByKernel, Cage, Job, Limits, Work};
-use super::run::{Cancelled, Disk, Ran, RunError};
+use super::job::{Answer, ByKernel, Cage, Ground, Job, Limits, Work};
+use super::run::{Cancelled, Disk, Ran, RunError, Runner};
 use super::usage::{Usage, Usages};
 use super::way_out;
 use crate::gates::egress::allow::Allow;
@@ -32,6 +32,7 @@ pub struct Local {
     kind: Kind,
     cage: Cage,
     means: Means,
+    runner: Runner,
     /// What the kernel limits; looked for with the probe.
     groups: OnceLock<Result<Cgroups, String>>,
     usages: Usages,
@@ -41,7 +42,10 @@ impl Local {
     /// The one with this cage.
     #[must_use]
     pub fn new(kind: Kind, cage: Cage, means: &Means) -> Self {
-        Self { kind, cage, means: means.clone(), groups: OnceLock::new(), usages: means.usages.clone() }
+        let ground = Ground { cage, root: means.root.clone(), host_uid: HOST_UID };
+        let runner = Runner::new(means.program.clone(), ground);
+        let usages = means.usages.clone();
+        Self { kind, cage, means: means.clone(), runner, groups: OnceLock::new(), usages }
     }
 
     fn groups(&self) -> Option<&Cgroups> {
@@ -53,15 +57,30 @@ impl Local {
         let groups = self.groups().filter(|_| matches!(work, Work::Command(_)));
         let kernel = groups.map(Cgroups::limits).unwrap_or_default();
         Job {
-            cage: self.cage,
-            folder: space.folder.clone(),
-            host_uid: HOST_UID,
+            folder: space.folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             limits: space.limits,
-            group: groups.map_or_else(Group::default, |groups| groups.plan(&space.limits)),
             kernel: ByKernel { memory: kernel.0, processes: kernel.1 },
             hosts: self.hosts(space, &work),
             work,
         }
+    }
+
+    /// Runs the job of a command, in a group where there are any.
+    async fn run(
+        &self,
+        job: &Job,
+        within: Duration,
+        sign: Cancelled,
+        disk: Option<Disk>,
+    ) -> Result<Ran, RunError> {
+        let group = match self.groups() {
+            // The group's limits are those of the workspace, whatever else the job may not do.
+            Some(groups) => Some(groups.group(&job.limits).await.map_err(|error| {
+                RunError::NoCage(format!("the limits cannot be set: {error}"))
+            })?),
+            None => None,
+        };
+        self.runner.command(job, group, within, sign, disk, &self.means.egress).await
     }
 
     /// What a piece of work may reach: tools of ours reach nothing, and what cannot be had is refused before.
@@ -87,14 +106,14 @@ impl Local {
             limits: Limits::default(),
         };
         let (_never, sign) = watch::channel(false);
-        let answer = self.means.runner.answer(&self.job(&space, Work::Probe), PROBE_WAIT, sign.clone()).await;
+        let answer = self.runner.answer(&self.job(&space, Work::Probe), PROBE_WAIT, sign.clone()).await;
         let version = match answer.map_err(|error| error.to_string())? {
             Answer::Tool(ToolOutcome::Completed { output }) => output.as_str().map(str::to_owned),
             other => return Err(format!("a helper answered something else: {other:?}")),
         };
         // A command goes a longer way than a tool.
         let job = self.job(&space, Work::Command("exit 7".to_owned()));
-        let ran = self.means.runner.command(&job, PROBE_WAIT, sign, None, &self.means.egress).await;
+        let ran = self.run(&job, PROBE_WAIT, sign, None).await;
         match ran.map_err(|error| error.to_string())? {
             Ran { end: super::run::End::Exit(7), .. } => Ok(Works { version, limits }),
             Ran { stderr, .. } => Err(format!("a command does not run: {}", stderr.text().0.trim())),
@@ -173,8 +192,7 @@ impl Backend for Local {
                 folder: space.folder.clone(),
                 limits: space.limits,
             };
-            let mut ran =
-                self.means.runner.command(&job, within, sign, Some(disk), &self.means.egress).await?;
+            let mut ran = self.run(&job, within, sign, Some(disk)).await?;
             if let Some(usage) = full {
                 ran.notes.push(usage.is_full());
             }
@@ -210,7 +228,7 @@ impl Backend for Local {
                     }
                 }
             }
-            let answer = self.means.runner.answer(&self.job(space, work), within, sign).await;
+            let answer = self.runner.answer(&self.job(space, work), within, sign).await;
             if let Some(bytes) = adds {
                 self.usages.add(&space.key, bytes);
             }
@@ -227,8 +245,7 @@ impl Backend for Local {
     fn close(&self) -> BoxFuture<'_, ()> {
         async move {
             if let Some(groups) = self.groups().cloned() {
-                // What is left is removed by the next process.
-                let _ = tokio::task::spawn_blocking(move || groups.forget()).await;
+                groups.forget().await;
             }
         }
         .boxed()
@@ -251,7 +268,7 @@ impl Drop for Folder {
 
 impl Folder {
     fn make(root: &std::path::Path) -> std::io::Result<Self> {
-        std::fs::create_dir_all(root)?;
+        super::folders::root(root)?;
         for entry in std::fs::read_dir(root)?.flatten() {
             let name = entry.file_name();
             let owner = name.to_str().and_then(|name| name.strip_prefix(PROBES)?.split('-').next());

@@ -8,9 +8,9 @@
 //! | [`choice`] | which of them is used: what is asked for, what works here |
 //! | [`local`] | those whose helpers are this program |
 //! | [`run`], [`starts`], [`streams`] | asks for helpers, ends them, keeps their output within bounds |
-//! | [`helper`], [`stem`], [`keeper`], [`caged`] | what a helper is: this program again, with `__sandbox` |
+//! | [`helper`], [`stem`], [`keeper`], [`caged`] | what a helper is: this program again, with `__sandbox`; one always waits, with its cage built as far as it can be |
 //! | [`job`], [`control`], [`rights`] | what it is given, what it says, and descriptors that go with either |
-//! | [`namespaces`], [`landlock`], [`seccomp`] | the cages that it builds around itself |
+//! | [`namespaces`], [`landlock`], [`seccomp`] | the cages that it builds around itself; [`system`]: what of the host is seen in both |
 //! | [`cgroups`], [`family`], [`usage`] | what all processes of a command may take together, and what a workspace has on disk |
 //! | [`docker`] | the one whose commands run in containers |
 //! | [`way_out`] | the socket in a sandbox through which it reaches the hosts of its list |
@@ -46,5 +46,6 @@ pub mod seccomp;
 mod starts;
 mod stem;
 pub mod streams;
+mod system;
 pub mod usage;
 pub mod way_out;

@@ -8,7 +8,7 @@
 //! | a few devices | `/dev/null` and its like |
 //! | nothing else | user 1000, process 1, an empty network |
 //!
-//! All of it is done by an ordinary user: a helper of root becomes one first, so that a hole in here is none into root.
+//! All but the workspace is put together before it is known which one it will be. All of it is done by an ordinary user: a helper of root becomes one first, so that a hole in here is none into root.
 
 use std::fs;
 use std::io::Write as _;
@@ -26,36 +26,13 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{Gid, Uid, chdir, getegid, geteuid, pivot_root, sethostname, setresgid, setresuid};
 
 use super::seccomp::Filters;
+use super::system::{DEVICES, ETC, SYSTEM};
 
 /// Where the new system is put together. It becomes `/`.
 const ROOT: &str = "/tmp";
 
 /// Who runs in the cage.
 const USER: u32 = 1_000;
-
-/// Files and folders of `/etc` that programs need and that tell nothing of the host.
-pub(super) const ETC: [&str; 14] = [
-    "alternatives",
-    "ca-certificates",
-    "ca-certificates.conf",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "localtime",
-    "mime.types",
-    "perl",
-    "protocols",
-    "python3",
-    "services",
-    "ssl/certs",
-    "terminfo",
-];
-
-/// Where the system is. What is a link in the root is one in the cage, too.
-pub(super) const SYSTEM: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
-
-/// Devices that anybody may use.
-pub(super) const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 
 fn told<E: std::fmt::Display>(what: impl Into<String>) -> impl Fn(E) -> String {
     let what = what.into();
@@ -108,14 +85,13 @@ pub fn die_with_parent() -> Result<(), String> {
     set_pdeathsig(Signal::SIGKILL).map_err(told("the end of the parent cannot be watched"))
 }
 
-/// Puts the system together and makes it the only one there is.
+/// Puts the system together beside the one that there is.
 ///
 /// # Errors
 /// In words.
-pub fn build(workspace: &OwnedFd, tmp: &OwnedFd) -> Result<(), String> {
+pub fn begin() -> Result<(), String> {
+    keep_apart()?;
     let none = None::<&str>;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
-        .map_err(told("mounts cannot be kept apart"))?;
     let plain = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(Some("sandbox"), ROOT, Some("tmpfs"), plain, Some("mode=755,size=4m,nr_inodes=4096"))
         .map_err(told("a new root cannot be mounted"))?;
@@ -167,22 +143,41 @@ pub fn build(workspace: &OwnedFd, tmp: &OwnedFd) -> Result<(), String> {
         Some("mode=1777,size=64m,nr_inodes=8192"),
     )
     .map_err(told("/dev/shm cannot be mounted"))?;
+    let proc = plain | MsFlags::MS_NOEXEC;
+    mount(Some("proc"), inside("proc").as_str(), Some("proc"), proc, none)
+        .map_err(told("/proc cannot be mounted"))?;
+    sethostname("sandbox").map_err(told("the host name cannot be set"))?;
+    loopback()
+}
+
+/// Mounts of this namespace are not seen outside of it; those outside are, and what is unmounted there goes here, too.
+///
+/// # Errors
+/// In words.
+pub fn keep_apart() -> Result<(), String> {
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)
+        .map_err(told("mounts cannot be kept apart"))
+}
+
+/// Adds a workspace to the system and makes it the only one there is.
+///
+/// # Errors
+/// In words.
+pub fn complete(workspace: &OwnedFd, tmp: &OwnedFd) -> Result<(), String> {
+    let none = None::<&str>;
+    let plain = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     for (fd, name) in [(workspace, "workspace"), (tmp, "tmp")] {
         bind(&format!("/proc/self/fd/{}", fd.as_raw_fd()), name, false)?;
         restrict(name, plain)?;
     }
-    let proc = plain | MsFlags::MS_NOEXEC;
-    mount(Some("proc"), inside("proc").as_str(), Some("proc"), proc, none)
-        .map_err(told("/proc cannot be mounted"))?;
     // The new root goes where the old one is, and the old one goes.
     chdir(ROOT).map_err(told("the new root cannot be entered"))?;
     pivot_root(".", ".").map_err(told("the root cannot be changed"))?;
     umount2(".", MntFlags::MNT_DETACH).map_err(told("the old root cannot be left"))?;
     chdir("/").map_err(told("the new root cannot be entered"))?;
     let sealed = plain | MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
-    mount(none, "/", none, sealed, none).map_err(told("the new root cannot be sealed"))?;
-    sethostname("sandbox").map_err(told("the host name cannot be set"))?;
-    loopback()
+    mount(none, "/", none, sealed, none).map_err(told("the new root cannot be sealed"))
 }
 
 fn inside(name: &str) -> String {

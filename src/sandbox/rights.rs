@@ -7,7 +7,7 @@ use nix::cmsg_space;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
 /// Most descriptors of one message.
-pub const MOST: usize = 4;
+pub const MOST: usize = 12;
 
 /// Sends descriptors, with one byte: a message without any would not arrive.
 ///

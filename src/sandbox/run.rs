@@ -16,7 +16,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::cgroups::Group;
 use super::control::{Ended, Over, Said, frame, heard};
-use super::job::{Answer, Job, Limits};
+use super::job::{Answer, Ground, Job, Limits};
 use super::starts::Stem;
 use super::stem::Request;
 use super::streams::Kept;
@@ -28,6 +28,10 @@ use crate::gates::egress::Egress;
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 /// How long a helper has to end what it has started once it is told to.
 const END_WAIT: Duration = Duration::from_secs(10);
+
+/// How many helpers are asked when what they have begun is of no use: the second has begun after the reason for the first
+/// has come up.
+const TRIES: u32 = 3;
 
 /// Starts helpers. Cheap to clone; the clones share a stem.
 #[derive(Clone, Debug)]
@@ -78,6 +82,28 @@ pub enum RunError {
     Cancelled,
 }
 
+/// Why one helper did nothing, or not all of it.
+enum Failed {
+    /// What it had begun is of no use; another may be asked.
+    Stale(String),
+    Run(RunError),
+}
+
+impl From<RunError> for Failed {
+    fn from(error: RunError) -> Self {
+        Self::Run(error)
+    }
+}
+
+impl From<Failed> for RunError {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Stale(why) => Self::NoCage(why),
+            Failed::Run(error) => error,
+        }
+    }
+}
+
 /// A sign that nobody waits any more.
 pub type Cancelled = watch::Receiver<bool>;
 
@@ -102,30 +128,6 @@ pub struct Disk {
     pub limits: Limits,
 }
 
-/// A group of processes that is removed with what runs in it, whatever becomes of the work.
-struct Leaves(Group);
-
-impl Leaves {
-    /// Whether something in it was killed for its memory.
-    async fn end(mut self) -> bool {
-        let group = std::mem::take(&mut self.0);
-        tokio::task::spawn_blocking(move || group.end()).await.unwrap_or(false)
-    }
-}
-
-impl Drop for Leaves {
-    fn drop(&mut self) {
-        if self.0 == Group::default() {
-            return;
-        }
-        let group = std::mem::take(&mut self.0);
-        // Without a runtime this process ends, and the next one of the instance removes what is left.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn_blocking(move || group.end());
-        }
-    }
-}
-
 fn no_cage(error: std::io::Error) -> RunError {
     RunError::NoCage(error.to_string())
 }
@@ -135,10 +137,10 @@ fn lost(error: std::io::Error) -> RunError {
 }
 
 impl Runner {
-    /// Helpers are this program.
+    /// Helpers are this program, on this ground.
     #[must_use]
-    pub fn new(program: PathBuf) -> Self {
-        Self { stem: Arc::new(Stem::new(program)) }
+    pub fn new(program: PathBuf, ground: Ground) -> Self {
+        Self { stem: Arc::new(Stem::new(program, ground)) }
     }
 
     async fn start(
@@ -146,31 +148,64 @@ impl Runner {
         job: &Job,
         stdout: OwnedFd,
         stderr: OwnedFd,
-        door: Option<OwnedFd>,
+        doors: Vec<OwnedFd>,
     ) -> std::io::Result<UnixStream> {
         let (mut own, control) = pair()?;
-        self.stem.ask(Request { control, stdout, stderr, door }).await?;
+        self.stem.ask(Request { control, stdout, stderr, doors }).await?;
         own.write_all(&frame(job)).await?;
         Ok(own)
     }
 
-    /// Runs a command. `disk`: what is looked at meanwhile; `egress`: how the job's hosts are reached.
+    /// Runs a command. `group`: in which the kernel limits it; `disk`: what is looked at meanwhile; `egress`: how the
+    /// job's hosts are reached.
     ///
     /// # Errors
     /// [`RunError::NoCage`] and [`RunError::Lost`]; a command that fails is no error.
     pub async fn command(
         &self,
         job: &Job,
+        group: Option<Group>,
         within: Duration,
         sign: Cancelled,
         disk: Option<Disk>,
         egress: &Egress,
     ) -> Result<Ran, RunError> {
-        let leaves = Leaves(job.group.clone());
+        let mut tries = 1..TRIES;
+        let ran = loop {
+            match self.try_command(job, group.as_ref(), within, sign.clone(), disk.clone(), egress).await {
+                Err(Failed::Stale(_)) if tries.next().is_some() => {}
+                ran => break ran,
+            }
+        };
+        let starved = match group {
+            Some(group) => group.end().await,
+            None => false,
+        };
+        let mut ran = ran?;
+        if starved {
+            let most = super::control::size(job.limits.memory_bytes);
+            ran.notes.push(format!(
+                "A process was killed: the sandbox has {most} of memory, and all of it was taken."
+            ));
+        }
+        Ok(ran)
+    }
+
+    async fn try_command(
+        &self,
+        job: &Job,
+        group: Option<&Group>,
+        within: Duration,
+        sign: Cancelled,
+        disk: Option<Disk>,
+        egress: &Egress,
+    ) -> Result<Ran, Failed> {
         let ((stdout, out), (stderr, err)) = (reader().map_err(no_cage)?, reader().map_err(no_cage)?);
         let door = if job.hosts.is_empty() { None } else { Some(pair().map_err(no_cage)?) };
         let (door, its_door) = door.unzip();
-        let mut control = self.start(job, out, err, its_door).await.map_err(no_cage)?;
+        let group = group.map_or_else(|| Ok(Vec::new()), Group::doors).map_err(no_cage)?;
+        let doors = its_door.into_iter().chain(group).collect();
+        let mut control = self.start(job, out, err, doors).await.map_err(no_cage)?;
         let (mut hears, mut says) = control.split();
         let (stdout, stderr) = (Drained::of(stdout), Drained::of(stderr));
         let (here, number) = oneshot::channel();
@@ -200,11 +235,10 @@ impl Runner {
                 // Any word means the end; one that does not hear it is gone.
                 let _ = says.write_all(b"end").await;
                 let ended = tokio::time::timeout(END_WAIT, ending).await;
-                let late = Err(RunError::Lost("its processes do not end".to_owned()));
+                let late = Err(RunError::Lost("its processes do not end".to_owned()).into());
                 (ended.unwrap_or(late), Some(end))
             }
         };
-        let starved = leaves.end().await;
         let ended = ended?;
         let (stdout, stderr) = (stdout.end().await, stderr.end().await);
         let end = match (cut, ended.over) {
@@ -212,14 +246,7 @@ impl Runner {
             (None, Some(over)) => End::Over(over),
             (None, None) => End::Exit(ended.code),
         };
-        let mut notes = Vec::new();
-        if starved {
-            let most = super::control::size(job.limits.memory_bytes);
-            notes.push(format!(
-                "A process was killed: the sandbox has {most} of memory, and all of it was taken."
-            ));
-        }
-        Ok(Ran { end, stdout, stderr, notes })
+        Ok(Ran { end, stdout, stderr, notes: Vec::new() })
     }
 
     /// Does other work.
@@ -227,45 +254,57 @@ impl Runner {
     /// # Errors
     /// As [`RunError`] says.
     pub async fn answer(&self, job: &Job, within: Duration, sign: Cancelled) -> Result<Answer, RunError> {
+        let mut tries = 1..TRIES;
+        loop {
+            match self.try_answer(job, within, sign.clone()).await {
+                Err(Failed::Stale(_)) if tries.next().is_some() => {}
+                answer => return Ok(answer?),
+            }
+        }
+    }
+
+    async fn try_answer(&self, job: &Job, within: Duration, sign: Cancelled) -> Result<Answer, Failed> {
         let null = || std::fs::File::options().write(true).open("/dev/null").map(OwnedFd::from);
         let (stdout, stderr) = (null().map_err(no_cage)?, null().map_err(no_cage)?);
-        let mut control = self.start(job, stdout, stderr, None).await.map_err(no_cage)?;
+        let mut control = self.start(job, stdout, stderr, Vec::new()).await.map_err(no_cage)?;
         let answering = async {
             let mut answer = None;
             loop {
                 match heard(&mut control).await.map_err(lost)? {
-                    Some(Said::NoCage(why)) => return Err(RunError::NoCage(why)),
+                    Some(Said::Stale(why)) => return Err(Failed::Stale(why)),
+                    Some(Said::NoCage(why)) => return Err(RunError::NoCage(why).into()),
                     Some(Said::Answer(given)) => answer = Some(given),
                     Some(Said::Here(_) | Said::Ready) => {}
                     Some(Said::Ended(Ended { code, .. })) => {
-                        return answer
-                            .ok_or_else(|| RunError::Lost(format!("it ended with {code} and no answer")));
+                        let lost = || RunError::Lost(format!("it ended with {code} and no answer"));
+                        return answer.ok_or_else(|| lost().into());
                     }
-                    None => return Err(RunError::Lost("it went away".to_owned())),
+                    None => return Err(RunError::Lost("it went away".to_owned()).into()),
                 }
             }
         };
         tokio::select! {
             biased;
             answer = answering => answer,
-            () = cancelled(sign) => Err(RunError::Cancelled),
-            () = tokio::time::sleep(within) => Err(RunError::TimedOut),
+            () = cancelled(sign) => Err(RunError::Cancelled.into()),
+            () = tokio::time::sleep(within) => Err(RunError::TimedOut.into()),
         }
     }
 }
 
 /// Listens until a helper has ended.
-async fn ended(from: &mut (impl AsyncRead + Unpin), here: oneshot::Sender<u32>) -> Result<Ended, RunError> {
+async fn ended(from: &mut (impl AsyncRead + Unpin), here: oneshot::Sender<u32>) -> Result<Ended, Failed> {
     let (mut here, mut began) = (Some(here), false);
     loop {
         match heard(from).await.map_err(lost)? {
             Some(Said::Here(number)) => drop(here.take().map(|here| here.send(number))),
             Some(Said::Ready) => began = true,
-            Some(Said::NoCage(why)) => return Err(RunError::NoCage(why)),
+            Some(Said::Stale(why)) => return Err(Failed::Stale(why)),
+            Some(Said::NoCage(why)) => return Err(RunError::NoCage(why).into()),
             Some(Said::Answer(_)) => {}
             Some(Said::Ended(ended)) => return Ok(ended),
-            None if began => return Err(RunError::Lost("it went away".to_owned())),
-            None => return Err(no_cage(std::io::Error::from(ErrorKind::UnexpectedEof))),
+            None if began => return Err(RunError::Lost("it went away".to_owned()).into()),
+            None => return Err(no_cage(std::io::Error::from(ErrorKind::UnexpectedEof)).into()),
         }
     }
 }
@@ -274,9 +313,9 @@ async fn ended(from: &mut (impl AsyncRead + Unpin), here: oneshot::Sender<u32>) 
 async fn let_out(door: Option<UnixStream>, job: &Job, egress: &Egress) -> Infallible {
     let mut _serving: Option<Serving> = None;
     if let Some(door) = door {
-        let sandbox = job.folder.file_name().unwrap_or_default().to_string_lossy();
+        let sandbox = job.folder.as_str();
         let served = match way_out::handed_over(&door).await {
-            Ok(Some(listener)) => way_out::serve(egress, listener, &sandbox, job.hosts.clone()).map(Some),
+            Ok(Some(listener)) => way_out::serve(egress, listener, sandbox, job.hosts.clone()).map(Some),
             // The cage does not stand, which is told elsewhere.
             Ok(None) => Ok(None),
             Err(error) => Err(error),

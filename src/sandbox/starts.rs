@@ -7,11 +7,12 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use nylorun_actors::model::json::encode;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, socketpair};
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 
-use super::job::ARGUMENT;
+use super::job::{ARGUMENT, Ground};
 use super::rights;
 use super::stem::Request;
 
@@ -22,6 +23,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct Stem {
     program: PathBuf,
+    ground: Ground,
     running: Mutex<Option<Running>>,
 }
 
@@ -35,8 +37,8 @@ struct Running {
 impl Stem {
     /// It is not started yet.
     #[must_use]
-    pub fn new(program: PathBuf) -> Self {
-        Self { program, running: Mutex::new(None) }
+    pub fn new(program: PathBuf, ground: Ground) -> Self {
+        Self { program, ground, running: Mutex::new(None) }
     }
 
     /// Asks for a helper with these descriptors.
@@ -70,6 +72,7 @@ impl Stem {
         let (own, its) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
         let process = Command::new(&self.program)
             .arg(ARGUMENT)
+            .arg(encode(&self.ground))
             .env_clear()
             .current_dir("/")
             .process_group(0)

@@ -1,24 +1,30 @@
 //! The stem: the one helper process that is started as a program, and from which each piece of work gets a copy.
 //!
 //! Starting this program takes longer than everything that a cage needs, so it is done once. The stem is one thread, holds
-//! nothing of the Runtime's (no variable, no descriptor but its socket), and does nothing but copy itself: a [`keeper`]
-//! gets the descriptors that came with the request and reads its job from them. It ends when the Runtime's end of its
-//! socket closes.
+//! nothing of the Runtime's (no variable, no descriptor but its socket), and does nothing but copy itself: there is always
+//! one [`keeper`] that has built what it can of its cage and waits on the socket. It tells when it has taken a request, and
+//! the stem makes the next. The stem ends when the Runtime's end of its socket closes, and with it the one that waits.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _, Stdin};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{ForkResult, close, dup2_stdin, fork, setsid};
+use nix::unistd::{ForkResult, close, fork, setsid};
 
+use super::job::Ground;
 use super::keeper;
 use super::rights;
 use super::seccomp::Filters;
+
+/// A pause before the next try, where no helper can be made or one has gone without having done anything.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Descriptors that come with a request.
 pub struct Request {
@@ -28,20 +34,21 @@ pub struct Request {
     pub stdout: OwnedFd,
     /// Its standard error.
     pub stderr: OwnedFd,
-    /// The socket over which the way out of a cage is handed to the Runtime; only where there is to be one.
-    pub door: Option<OwnedFd>,
+    /// First the socket over which the way out of the cage is handed to the Runtime, where the job has hosts to reach; then
+    /// the files through which a process goes into its group.
+    pub doors: Vec<OwnedFd>,
 }
 
 impl Request {
     /// In the order in which they travel.
     #[must_use]
     pub fn descriptors(self) -> Vec<OwnedFd> {
-        [self.control, self.stdout, self.stderr].into_iter().chain(self.door).collect()
+        [self.control, self.stdout, self.stderr].into_iter().chain(self.doors).collect()
     }
 
-    fn of(descriptors: Vec<OwnedFd>) -> Option<Self> {
+    pub(super) fn of(descriptors: Vec<OwnedFd>) -> Option<Self> {
         let mut all = descriptors.into_iter();
-        Some(Self { control: all.next()?, stdout: all.next()?, stderr: all.next()?, door: all.next() })
+        Some(Self { control: all.next()?, stdout: all.next()?, stderr: all.next()?, doors: all.collect() })
     }
 }
 
@@ -49,7 +56,7 @@ impl Request {
 ///
 /// # Errors
 /// In words; nobody reads them but a person who starts it by hand.
-pub fn serve() -> Result<(), String> {
+pub fn serve(ground: &Ground) -> Result<(), String> {
     let told = |what: &'static str| move |error: Errno| format!("{what}: {error}");
     close_all()?;
     // A terminal's signals are the Runtime's, which ends its helpers in order.
@@ -62,45 +69,68 @@ pub fn serve() -> Result<(), String> {
     let ended = SignalFd::with_flags(&child, flags).map_err(told("signals cannot be read"))?;
     let socket = std::io::stdin();
     loop {
-        let mut ready =
-            [PollFd::new(socket.as_fd(), PollFlags::POLLIN), PollFd::new(ended.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut ready, PollTimeout::NONE) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => return Err(told("nothing can be waited for")(error)),
-        }
-        let (asked, gone) = (ready[0].any() == Some(true), ready[1].any() == Some(true));
-        if gone {
-            // Who has ended is of no interest here: a keeper has told it.
-            while let Ok(Some(_)) = ended.read_signal() {}
-            while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(status) if status != WaitStatus::StillAlive)
-            {
-            }
-        }
-        if !asked {
-            continue;
-        }
-        let Some(request) = request(&socket)? else { return Ok(()) };
+        let (mut waits, its) =
+            UnixStream::pair().map_err(|error| format!("no helper can be spoken to: {error}"))?;
         // SAFETY: this process is one thread, so the copy holds no lock of another's and may do whatever this one may.
         #[allow(unsafe_code)]
-        let copied = unsafe { fork() };
-        match copied {
-            Ok(ForkResult::Parent { .. }) => {}
+        match unsafe { fork() } {
+            Ok(ForkResult::Parent { .. }) => drop(its),
             Ok(ForkResult::Child) => {
-                drop(ended);
-                // The socket of the stem is none of a keeper's.
-                let null = fs::File::open("/dev/null").map_err(|error| error.to_string())?;
-                dup2_stdin(null).map_err(told("standard input cannot be closed"))?;
-                keeper::keep(request, &filters);
+                drop((ended, waits));
+                keeper::wait(&socket, its, ground, &filters);
                 std::process::exit(0);
             }
             // The socket of the request closes, which tells.
-            Err(_) => {}
+            Err(_) => {
+                refuse(&socket)?;
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+        }
+        loop {
+            let mut ready = [
+                PollFd::new(ended.as_fd(), PollFlags::POLLIN),
+                PollFd::new(waits.as_fd(), PollFlags::POLLIN),
+                // Only its end: requests are for the one that waits.
+                PollFd::new(socket.as_fd(), PollFlags::empty()),
+            ];
+            match poll(&mut ready, PollTimeout::NONE) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => return Err(told("nothing can be waited for")(error)),
+            }
+            let [gone, taken, closed] = ready.map(|ready| ready.any() == Some(true));
+            if closed {
+                return Ok(());
+            }
+            if gone {
+                // Who has ended is of no interest here: a keeper has told it.
+                while let Ok(Some(_)) = ended.read_signal() {}
+                while matches!(
+                    waitpid(None, Some(WaitPidFlag::WNOHANG)),
+                    Ok(status) if status != WaitStatus::StillAlive
+                ) {}
+            }
+            if taken {
+                if !matches!(waits.read(&mut [0]), Ok(1)) {
+                    std::thread::sleep(PAUSE);
+                }
+                break;
+            }
         }
     }
 }
 
+/// Takes the next request, if there is one, and lets go of it.
+fn refuse(socket: &Stdin) -> Result<(), String> {
+    let mut ready = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+    match poll(&mut ready, PollTimeout::ZERO) {
+        Ok(0) | Err(_) => Ok(()),
+        Ok(_) => request(socket).map(drop),
+    }
+}
+
 /// The next request; `None` when nobody asks any more.
-fn request(socket: impl AsFd) -> Result<Option<Request>, String> {
+pub(super) fn request(socket: impl AsFd) -> Result<Option<Request>, String> {
     loop {
         match rights::receive(&socket) {
             Ok(None) => return Ok(None),

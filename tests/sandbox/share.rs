@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use nylorun::sandbox::backend::HOST_UID;
-use nylorun::sandbox::cgroups::Group;
 use nylorun::sandbox::choice::Kind;
 use nylorun::sandbox::control::Over;
 use nylorun::sandbox::folders;
-use nylorun::sandbox::job::{ByKernel, Cage, Job, Limits, Work};
+use nylorun::sandbox::job::{ByKernel, Cage, Ground, Job, Limits, Work};
 use nylorun::sandbox::run::{End, Runner};
 use nylorun_actors::model::workspace::{Removal, Tool, ToolOutcome};
 use nylorun_actors::ports::workspaces::WorkspaceManager as _;
@@ -177,22 +176,21 @@ async fn two_hundred_workspaces_leave_nothing(kind: Kind) {
     let left = std::fs::read_dir(spaces.dir.path().join("sandboxes")).unwrap().flatten();
     assert_eq!(left.filter(|entry| entry.path().is_dir()).count(), 0);
     assert_eq!(Host::now(), before);
-    assert!(groups(std::process::id()).is_empty());
     spaces.manager.close(None).await;
+    assert!(groups(std::process::id()).is_empty());
 }
 
 async fn where_the_kernel_does_not_limit_a_watcher_does(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     folders::make(&dir.path().join("space")).unwrap();
-    let runner = Runner::new(env!("CARGO_BIN_EXE_nylorun").into());
+    let cage = if kind == Kind::Namespaces { Cage::Namespaces } else { Cage::Landlock };
+    let ground = Ground { cage, root: folders::root(dir.path()).unwrap(), host_uid: HOST_UID };
+    let runner = Runner::new(env!("CARGO_BIN_EXE_nylorun").into(), ground);
     let run = async |command: &str, limits: Limits, seconds: u64| {
         let job = Job {
-            cage: if kind == Kind::Namespaces { Cage::Namespaces } else { Cage::Landlock },
-            folder: dir.path().join("space"),
-            host_uid: HOST_UID,
+            folder: "space".to_owned(),
             limits,
-            group: Group::default(),
             kernel: ByKernel::default(),
             hosts: nylorun::gates::egress::allow::Allow::default(),
             work: Work::Command(command.to_owned()),
@@ -201,6 +199,7 @@ async fn where_the_kernel_does_not_limit_a_watcher_does(kind: Kind) {
         runner
             .command(
                 &job,
+                None,
                 Duration::from_secs(seconds),
                 sign,
                 None,

@@ -8,7 +8,6 @@ use futures_util::future::BoxFuture;
 use nylorun::sandbox::choice::{Choice, Kind, Means, Preference};
 use nylorun::sandbox::job::Limits;
 use nylorun::sandbox::manager::{Manager, Parts};
-use nylorun::sandbox::run::Runner;
 use nylorun_actors::model::Json;
 use nylorun_actors::model::workspace::{
     Claim, Tool, ToolOutcome, WorkspaceCall, WorkspaceSession, session_key,
@@ -156,7 +155,7 @@ pub fn manager(dir: &TempDir, kind: Kind, limits: Limits) -> Manager {
 
 pub fn manager_of(dir: &TempDir, kind: Kind, change: impl FnOnce(&mut Means)) -> Manager {
     let root = dir.path().join("sandboxes");
-    let mut means = Means::new(Runner::new(env!("CARGO_BIN_EXE_nylorun").into()), root.clone());
+    let mut means = Means::new(env!("CARGO_BIN_EXE_nylorun").into(), root.clone());
     if let Some(docker) = (kind == Kind::Docker).then(Dockerd::get).flatten() {
         means.docker = docker.means();
     }

@@ -26,7 +26,6 @@ use crate::sandbox::choice::{self, Choice, Kind, Means, Preference};
 use crate::sandbox::docker::DockerMeans;
 use crate::sandbox::helper;
 use crate::sandbox::manager::{Manager, Parts};
-use crate::sandbox::run::Runner;
 
 /// Times that a search is measured.
 const SEARCHES: usize = 7;
@@ -56,12 +55,12 @@ pub async fn run(bench: &BenchSandbox, out: &Out) -> Result<(), Fault> {
         Some(Preference::Only(kind)) => vec![kind],
         Some(Preference::Auto) | None => Kind::ALL.to_vec(),
     };
-    let runner = Runner::new(helper::program().map_err(|error| told(&error))?);
+    let program = helper::program().map_err(|error| told(&error))?;
     let (mut reports, mut skipped) = (Vec::new(), Vec::new());
     for kind in kinds {
         let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let docker = DockerMeans::of(var("DOCKER_HOST"), var("NYLORUN_SANDBOX_IMAGE"));
-        let means = Means { docker, ..Means::new(runner.clone(), root.join(kind.name())) };
+        let means = Means { docker, ..Means::new(program.clone(), root.join(kind.name())) };
         if let Err(why) = choice::probe(kind, &means).await {
             if named.is_some_and(|named| named == Preference::Only(kind)) {
                 return Err(told(&format!("{}: {why}", kind.name())));
