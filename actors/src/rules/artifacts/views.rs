@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::model::json::{Json, JsonMap, JsonText};
+use crate::model::json::{Json, JsonMap};
 use crate::ports::store::{ArtifactRow, ArtifactVersionRow};
 
 /// An artifact as clients see it; with versions when they are asked for.
