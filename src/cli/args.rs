@@ -521,6 +521,9 @@ pub struct BenchSandbox {
     /// The command that is run
     #[arg(long, value_name = "TEXT", default_value = "true")]
     pub command: String,
+    /// Milliseconds between two commands or tools, as an agent's model takes some; 0: back to back
+    #[arg(long, value_name = "MS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    pub pause: u64,
     /// Also leave so many workspaces idle, and tell their memory
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub idle: u32,

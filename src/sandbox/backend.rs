@@ -100,8 +100,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Why a spec cannot be had with it.
     fn unmet(&self, spec: &Json) -> Option<String>;
 
-    /// Makes a workspace ready, or in words why it cannot be. The folders are there already.
-    fn open<'a>(&'a self, _space: &'a Space) -> BoxFuture<'a, Result<(), String>> {
+    /// Makes a workspace ready, or in words why it cannot be. The folders are there already; `new`: and empty.
+    fn open<'a>(&'a self, _space: &'a Space, _new: bool) -> BoxFuture<'a, Result<(), String>> {
         async { Ok(()) }.boxed()
     }
 

@@ -162,8 +162,12 @@ impl Backend for Local {
         }
     }
 
-    fn open<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<(), String>> {
+    fn open<'a>(&'a self, space: &'a Space, new: bool) -> BoxFuture<'a, Result<(), String>> {
         async move {
+            if new {
+                self.usages.begin(&space.key);
+                return Ok(());
+            }
             let (usages, key, folder) = (self.usages.clone(), space.key.clone(), space.folder.clone());
             let counted = tokio::spawn(async move { usages.look(&key, &folder).await });
             // A large tree is counted while the first command runs.

@@ -65,6 +65,11 @@ impl Records {
         self.write(&all);
     }
 
+    /// Takes over one that is written with the next.
+    pub fn hold(&self, record: WorkspaceRecord) {
+        self.lock().insert(record.key.clone(), record);
+    }
+
     /// Deletes one.
     pub fn delete(&self, key: &str) {
         let mut all = self.lock();
@@ -110,7 +115,8 @@ mod tests {
         };
         let records = Records::open(dir.path());
         records.put(record("b"));
-        records.put(record("a"));
+        records.hold(record("a"));
+        assert_eq!((Records::open(dir.path()).list(), records.get("a")), (vec![record("b")], Some(record("a"))));
         records.delete("b");
         records.delete("c");
         let file = dir.path().join(FILE);

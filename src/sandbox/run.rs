@@ -177,12 +177,8 @@ impl Runner {
                 ran => break ran,
             }
         };
-        let starved = match group {
-            Some(group) => group.end().await,
-            None => false,
-        };
         let mut ran = ran?;
-        if starved {
+        if group.is_some_and(|group| group.starved()) {
             let most = super::control::size(job.limits.memory_bytes);
             ran.notes.push(format!(
                 "A process was killed: the sandbox has {most} of memory, and all of it was taken."

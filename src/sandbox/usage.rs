@@ -150,6 +150,12 @@ impl Usages {
         });
     }
 
+    /// A workspace that is new has nothing.
+    pub fn begin(&self, key: &str) {
+        let nothing = Found { usage: Usage::default(), at: Instant::now(), took: Duration::ZERO };
+        self.with(|all| all.insert(key.to_owned(), nothing));
+    }
+
     /// Forgets a workspace.
     pub fn forget(&self, key: &str) {
         self.with(|all| all.remove(key));

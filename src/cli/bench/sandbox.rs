@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -158,8 +158,15 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// One command; milliseconds.
+    async fn pause(&self) {
+        if self.ask.pause > 0 {
+            tokio::time::sleep(Duration::from_millis(self.ask.pause)).await;
+        }
+    }
+
+    /// One command; microseconds.
     async fn command(&self, session: &str) -> Result<u64, Fault> {
+        self.pause().await;
         let began = Instant::now();
         self.call(session, Tool::Bash, json!({ "command": self.ask.command, "timeout": 600 })).await?;
         Ok(micros(began))
@@ -179,6 +186,7 @@ impl<'a> Bench<'a> {
         }
         self.call("warm", Tool::Write, json!({ "path": "file", "content": "text\n" })).await?;
         for _ in 0..self.ask.runs {
+            self.pause().await;
             let began = Instant::now();
             self.call("warm", Tool::Read, json!({ "path": "file" })).await?;
             tool.0.push(micros(began));
@@ -188,7 +196,7 @@ impl<'a> Bench<'a> {
         self.manager.remove(Removal::everything()).await.map_err(|error| told(&error))?;
         self.manager.close(None).await;
         Ok(json!({
-            "backend": self.kind.name(), "reason": reason, "runs": self.ask.runs,
+            "backend": self.kind.name(), "reason": reason, "runs": self.ask.runs, "pauseMs": self.ask.pause,
             "cold": figures(cold), "command": figures(command), "tool": figures(tool),
             "idle": idle, "grep": grep,
         }))

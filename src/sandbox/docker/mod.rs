@@ -349,11 +349,11 @@ impl Backend for Docker {
         }
     }
 
-    fn open<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<(), String>> {
+    fn open<'a>(&'a self, space: &'a Space, new: bool) -> BoxFuture<'a, Result<(), String>> {
         async move {
             self.0.container(space).await?;
             // It counts what is there already.
-            self.0.tools().await?.open(space).await
+            self.0.tools().await?.open(space, new).await
         }
         .boxed()
     }

@@ -32,7 +32,12 @@ impl Manager {
             created_at: before.map_or_else(|| now.clone(), |before| before.created_at),
             updated_at: now,
         };
-        self.0.records.put(record.clone());
+        if state == WorkspaceState::Creating {
+            // In a moment it runs, which is written, or does not, which is, too.
+            self.0.records.hold(record.clone());
+        } else {
+            self.0.records.put(record.clone());
+        }
         record
     }
 
@@ -76,7 +81,7 @@ impl Manager {
             events::More { isolation, network: network.clone(), reattach: before, ..events::More::default() };
         self.tell(key, ask, WorkspaceState::Creating, more).await;
         let made = match self.0.folders.make(key).await {
-            Ok(created) => backend.open(space).await.map(|()| created),
+            Ok(created) => backend.open(space, created).await.map(|()| created),
             Err(error) => Err(format!("the workspace cannot be made: {error}")),
         };
         match made {
