@@ -190,8 +190,7 @@ impl Sandbox {
         })?;
         // Not the Runtime's own: it may be running, and what it holds is not looked at.
         let root = std::env::temp_dir().join(format!("nylorun-doctor-{}", std::process::id()));
-        let means =
-            Means { docker: settings.docker.clone(), ..Means::new(program, root.clone()) };
+        let means = Means { docker: settings.docker.clone(), ..Means::new(program, root.clone()) };
         let chosen = Selection::make(settings.sandbox, &means).await;
         if let Some(backend) = &chosen.backend {
             backend.close().await;

@@ -68,6 +68,14 @@ impl Controller {
 }
 
 impl Version {
+    /// The file that says how many processes of a group were killed for their memory.
+    fn kills(self) -> &'static str {
+        match self {
+            Self::One => "memory.oom_control",
+            Self::Two => "memory.events",
+        }
+    }
+
     /// The file through which a process of one thread goes into a group. In version 1 moving a thread waits for nobody;
     /// moving a process waits until nothing on the machine forks, which takes ten milliseconds on a busy one.
     fn door(self) -> &'static str {
@@ -198,14 +206,17 @@ impl Cgroups {
         let name = format!("{}-{number}", std::process::id());
         self.shared.there.send_modify(|there| *there += 1);
         // From here on it is removed, however far it comes.
-        let mut group =
-            Group { limits, dirs: Vec::new(), doors: Vec::new(), shared: Arc::clone(&self.shared) };
+        let shared = Arc::clone(&self.shared);
+        let mut group = Group { limits, dirs: Vec::new(), doors: Vec::new(), kills: None, shared };
         for (controller, base) in &self.bases {
             let path = base.join(&name);
             if !group.dirs.contains(&path) {
                 fs::create_dir_all(&path)?;
                 group.dirs.push(path.clone());
                 group.doors.push(File::options().write(true).open(path.join(self.version.door()))?);
+            }
+            if *controller == Controller::Memory {
+                group.kills = Some(path.join(self.version.kills()));
             }
             for (name, value, must) in controller.values(self.version, &limits) {
                 match put(&path.join(name), &value) {
@@ -260,6 +271,8 @@ pub struct Group {
     dirs: Vec<PathBuf>,
     /// The files through which a process goes in.
     doors: Vec<File>,
+    /// Where it is told how many were killed for their memory.
+    kills: Option<PathBuf>,
     shared: Arc<Shared>,
 }
 
@@ -275,11 +288,8 @@ impl Group {
     /// Whether something in it was killed for its memory. The kernel says so at once; no disk is asked.
     #[must_use]
     pub fn starved(&self) -> bool {
-        let names = ["memory.oom_control", "memory.events"];
-        let files = self.dirs.iter().flat_map(|dir| names.map(|name| dir.join(name)));
-        files.filter_map(|file| fs::read_to_string(file).ok()).any(|text| {
-            text.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|n| n.trim() != "0"))
-        })
+        let told = self.kills.as_ref().and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
+        told.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|n| n.trim() != "0"))
     }
 }
 

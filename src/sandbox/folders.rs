@@ -1,20 +1,34 @@
 //! The folders of workspaces: `<root>/<key>/workspace`, whose files live until the workspace is removed, and
 //! `<root>/<key>/tmp`, whose files live until it stops.
+//!
+//! One pair is always ready for the next workspace, `<root>/.ready-<process>-<random>`: a file system takes longer to make
+//! folders than to rename one.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::unistd::{Gid, Uid, chown};
 
 use super::backend::HOST_UID;
 
-/// Where workspaces are.
+/// Where workspaces are. Cheap to clone; the clones share the folder that is ready.
 #[derive(Clone, Debug)]
 pub struct Folders {
     root: PathBuf,
+    ready: Arc<Mutex<Ready>>,
 }
+
+#[derive(Debug, Default)]
+struct Ready {
+    folder: Option<PathBuf>,
+    closed: bool,
+}
+
+/// How folders begin that are ready for a workspace.
+const READY: &str = ".ready-";
 
 impl Folders {
     /// Makes the root, as [`root`] does.
@@ -22,7 +36,9 @@ impl Folders {
     /// # Errors
     /// The system's.
     pub fn open(root: PathBuf) -> std::io::Result<Self> {
-        Ok(Self { root: self::root(&root)? })
+        let root = self::root(&root)?;
+        sweep(&root, READY);
+        Ok(Self { root, ready: Arc::default() })
     }
 
     /// The root.
@@ -54,8 +70,59 @@ impl Folders {
     /// # Errors
     /// The system's.
     pub async fn make(&self, key: &str) -> std::io::Result<bool> {
-        let folder = self.of(key);
-        blocking(move || make(&folder)).await
+        let (folder, folders) = (self.of(key), self.clone());
+        let made = blocking(move || folders.make_now(&folder)).await;
+        let folders = self.clone();
+        // On the side. Whoever finds none makes one, and is told why it cannot be made.
+        tokio::task::spawn_blocking(move || folders.make_ready());
+        made
+    }
+
+    fn make_now(&self, folder: &Path) -> std::io::Result<bool> {
+        // One that is there is looked after, not replaced.
+        if fs::symlink_metadata(folder).is_err()
+            && let Some(ready) = self.with(|ready| ready.folder.take())
+            && fs::rename(&ready, folder).is_ok()
+        {
+            return Ok(true);
+        }
+        make(folder)
+    }
+
+    fn make_ready(&self) {
+        if self.with(|ready| ready.closed || ready.folder.is_some()) {
+            return;
+        }
+        let folder = of_this_process(&self.root, READY);
+        let made = make(&folder).is_ok();
+        let kept = made
+            && self.with(|ready| {
+                let keep = !ready.closed && ready.folder.is_none();
+                if keep {
+                    ready.folder = Some(folder.clone());
+                }
+                keep
+            });
+        if !kept {
+            // What is left of it goes with the next start.
+            let _ = fs::remove_dir_all(&folder);
+        }
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Ready) -> T) -> T {
+        work(&mut self.ready.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Removes what was made for workspaces that do not come any more.
+    pub async fn close(&self) {
+        let ready = self.with(|ready| {
+            ready.closed = true;
+            ready.folder.take()
+        });
+        if let Some(folder) = ready {
+            // The next start removes it otherwise.
+            let _ = blocking(move || fs::remove_dir_all(folder)).await;
+        }
     }
 
     /// Removes a workspace's temporary files.
@@ -112,6 +179,24 @@ pub fn root(path: &Path) -> std::io::Result<PathBuf> {
     Ok(root)
 }
 
+/// A name for a folder beside the workspaces that goes with this process: `<prefix><process>-<random>`.
+#[must_use]
+pub fn of_this_process(root: &Path, prefix: &str) -> PathBuf {
+    root.join(format!("{prefix}{}-{:08x}", std::process::id(), rand::random::<u32>()))
+}
+
+/// Removes folders of such names whose process is gone. What cannot be removed now is looked at by the next one.
+pub fn sweep(root: &Path, prefix: &str) {
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(prefix)?.split('-').next());
+        let gone = |pid: &str| !fs::exists(format!("/proc/{pid}")).unwrap_or(true);
+        if owner.is_some_and(gone) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// Makes the two folders of a workspace for whoever runs in it; whether its files were not there.
 ///
 /// # Errors
@@ -162,4 +247,59 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> std::io::Result<T> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(std::io::Error::other(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn until(wanted: impl Fn() -> bool) {
+        for _ in 0..500 {
+            if wanted() {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("it does not come");
+    }
+
+    #[tokio::test]
+    async fn folders_are_ready_before_they_are_needed_and_one_that_is_there_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let folders = Folders::open(dir.path().join("sandboxes")).unwrap();
+        let ready = || folders.with(|ready| ready.folder.clone());
+        assert!(folders.make("k-1").await.unwrap());
+        until(|| ready().is_some()).await;
+        let first = ready().unwrap();
+        assert!(folders.make("k-2").await.unwrap() && !first.exists(), "it was taken");
+        for key in ["k-1", "k-2"] {
+            let modes = [folders.workspace(key), folders.tmp(key)]
+                .map(|folder| fs::metadata(folder).unwrap().permissions().mode() & 0o7777);
+            assert_eq!(modes, [0o755, 0o1777], "{key}");
+        }
+        fs::write(folders.workspace("k-1").join("file"), "kept").unwrap();
+        fs::remove_dir(folders.tmp("k-1")).unwrap();
+        until(|| ready().is_some()).await;
+        assert!(!folders.make("k-1").await.unwrap(), "its files are there");
+        assert!(folders.workspace("k-1").join("file").exists() && folders.tmp("k-1").exists());
+        assert_eq!(folders.list("k-").await.len(), 2);
+        folders.close().await;
+        let left = fs::read_dir(folders.root()).unwrap().flatten();
+        assert_eq!(left.filter(|entry| entry.file_name().to_string_lossy().starts_with('.')).count(), 0);
+    }
+
+    #[test]
+    fn what_a_process_that_was_killed_has_left_is_removed_by_the_next() {
+        let root = tempfile::tempdir().unwrap();
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let left = root.path().join(format!("{READY}{}-00000000", ended.id()));
+        let others = root.path().join(format!("{READY}1-00000000"));
+        let workspace = root.path().join("nylorun-tn_x-0123");
+        for folder in [&left, &others, &workspace] {
+            fs::create_dir_all(folder.join("workspace")).unwrap();
+        }
+        Folders::open(root.path().to_owned()).unwrap();
+        assert!(!left.exists() && others.exists() && workspace.exists());
+    }
 }

@@ -144,7 +144,8 @@ impl Begun {
         ground: &Ground,
     ) -> Result<(), String> {
         let gone = told("the workspace is not there");
-        let mut all = vec![OwnedFd::from(control.try_clone().map_err(told("the job cannot be handed over"))?)];
+        let mut all =
+            vec![OwnedFd::from(control.try_clone().map_err(told("the job cannot be handed over"))?)];
         all.extend(descriptors);
         if ground.cage == Cage::Landlock && Uid::effective().is_root() {
             landlock::show(&job.folder)?;

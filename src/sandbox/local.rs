@@ -75,9 +75,12 @@ impl Local {
     ) -> Result<Ran, RunError> {
         let group = match self.groups() {
             // The group's limits are those of the workspace, whatever else the job may not do.
-            Some(groups) => Some(groups.group(&job.limits).await.map_err(|error| {
-                RunError::NoCage(format!("the limits cannot be set: {error}"))
-            })?),
+            Some(groups) => Some(
+                groups
+                    .group(&job.limits)
+                    .await
+                    .map_err(|error| RunError::NoCage(format!("the limits cannot be set: {error}")))?,
+            ),
             None => None,
         };
         self.runner.command(job, group, within, sign, disk, &self.means.egress).await
@@ -273,17 +276,8 @@ impl Drop for Folder {
 impl Folder {
     fn make(root: &std::path::Path) -> std::io::Result<Self> {
         super::folders::root(root)?;
-        for entry in std::fs::read_dir(root)?.flatten() {
-            let name = entry.file_name();
-            let owner = name.to_str().and_then(|name| name.strip_prefix(PROBES)?.split('-').next());
-            let gone = |pid: &str| !std::fs::exists(format!("/proc/{pid}")).unwrap_or(true);
-            if owner.is_some_and(gone) {
-                // What cannot be removed now is looked at by the next one.
-                let _ = std::fs::remove_dir_all(entry.path());
-            }
-        }
-        let name = format!("{PROBES}{}-{:08x}", std::process::id(), rand::random::<u32>());
-        let folder = Self(root.join(name));
+        super::folders::sweep(root, PROBES);
+        let folder = Self(super::folders::of_this_process(root, PROBES));
         super::folders::make(&folder.0)?;
         Ok(folder)
     }

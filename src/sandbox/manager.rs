@@ -203,6 +203,7 @@ impl WorkspaceManager for Manager {
                     manager.stop(&key, &live, claims.as_ref()).await;
                 }
             }
+            manager.0.folders.close().await;
             // One that was never asked for holds nothing.
             if let Some(backend) = manager.0.choice.made().and_then(|made| made.backend.as_ref()) {
                 backend.close().await;

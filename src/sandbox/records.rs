@@ -116,7 +116,10 @@ mod tests {
         let records = Records::open(dir.path());
         records.put(record("b"));
         records.hold(record("a"));
-        assert_eq!((Records::open(dir.path()).list(), records.get("a")), (vec![record("b")], Some(record("a"))));
+        assert_eq!(
+            (Records::open(dir.path()).list(), records.get("a")),
+            (vec![record("b")], Some(record("a")))
+        );
         records.delete("b");
         records.delete("c");
         let file = dir.path().join(FILE);

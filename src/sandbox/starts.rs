@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use nylorun_actors::model::json::encode;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, socketpair};
+use nylorun_actors::model::json::encode;
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 

@@ -173,11 +173,11 @@ async fn two_hundred_workspaces_leave_nothing(kind: Kind) {
             spaces.manager.remove(Removal::everything()).await.unwrap();
         }
     }
-    let left = std::fs::read_dir(spaces.dir.path().join("sandboxes")).unwrap().flatten();
-    assert_eq!(left.filter(|entry| entry.path().is_dir()).count(), 0);
     assert_eq!(Host::now(), before);
     spaces.manager.close(None).await;
     assert!(groups(std::process::id()).is_empty());
+    let left = std::fs::read_dir(spaces.dir.path().join("sandboxes")).unwrap().flatten();
+    assert_eq!(left.filter(|entry| entry.path().is_dir()).count(), 0);
 }
 
 async fn where_the_kernel_does_not_limit_a_watcher_does(kind: Kind) {
