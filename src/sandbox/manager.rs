@@ -98,7 +98,7 @@ impl Manager {
     }
 
     /// Runs work on a task of its own: it goes on to its orderly end, whatever becomes of the caller, and is told to
-    /// hurry when the caller is gone.
+    /// hurry when the caller is gone. The answer is given when the record is in its file.
     fn spawn<T, F>(&self, work: impl FnOnce(Self, Cancelled) -> F) -> BoxFuture<'static, Result<T, ApiError>>
     where
         T: Send + 'static,
@@ -112,7 +112,12 @@ impl Manager {
         }
         let (cancel, sign) = watch::channel(false);
         let caller = Caller(cancel);
-        let task = tokio::spawn(work(self.clone(), sign));
+        let (work, records) = (work(self.clone(), sign), self.0.records.clone());
+        let task = tokio::spawn(async move {
+            let done = work.await;
+            records.written().await;
+            done
+        });
         async move {
             let done = task.await;
             drop(caller);
@@ -204,6 +209,7 @@ impl WorkspaceManager for Manager {
                 }
             }
             manager.0.folders.close().await;
+            manager.0.records.written().await;
             // One that was never asked for holds nothing.
             if let Some(backend) = manager.0.choice.made().and_then(|made| made.backend.as_ref()) {
                 backend.close().await;
