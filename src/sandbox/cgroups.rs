@@ -108,15 +108,22 @@ pub struct Cgroups {
 #[derive(Debug)]
 struct Shared {
     next: Mutex<Next>,
-    /// Groups that there are, and those that are being removed.
+    /// Groups that commands have, and those that are being removed.
     there: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
 struct Next {
     number: u64,
-    ready: Option<Group>,
+    ready: Option<Made>,
     closed: bool,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let next = self.next.get_mut().unwrap_or_else(PoisonError::into_inner);
+        next.ready.take().iter().for_each(Made::remove);
+    }
 }
 
 impl Cgroups {
@@ -166,66 +173,76 @@ impl Cgroups {
     /// # Errors
     /// The system's.
     pub async fn group(&self, limits: &Limits) -> std::io::Result<Group> {
-        let ready = self.with(|next| next.ready.take());
-        let group = match ready {
-            Some(group) if group.limits == *limits => group,
-            // Of other limits, which the next may have, too.
+        let (ready, limits) = (self.with(|next| next.ready.take()), *limits);
+        let made = match ready {
+            Some(ready) if ready.limits == limits => ready,
+            // Of other limits, which the next may have, too. Whoever finds none makes it, and is told why it cannot be made.
             other => {
-                drop(other);
-                self.make(*limits).await?
+                let groups = self.clone();
+                let make = move || {
+                    other.iter().for_each(Made::remove);
+                    groups.make(limits)
+                };
+                spawn_blocking(make).await.map_err(std::io::Error::other)??
             }
         };
-        let groups = self.clone();
-        let limits = *limits;
-        tokio::spawn(async move {
-            if groups.with(|next| next.ready.is_some() || next.closed) {
-                return;
-            }
-            // Whoever needs one and finds none makes it, and is told why it cannot be made.
-            if let Ok(group) = groups.make(limits).await {
-                groups.with(|next| (!next.closed).then(|| next.ready.replace(group)));
-            }
-        });
-        Ok(group)
+        self.shared.there.send_modify(|there| *there += 1);
+        Ok(Group { made: Some(made), of: self.clone() })
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Next) -> T) -> T {
         work(&mut self.shared.next.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    async fn make(&self, limits: Limits) -> std::io::Result<Group> {
-        let groups = self.clone();
-        spawn_blocking(move || groups.make_now(limits)).await.map_err(std::io::Error::other)?
+    /// Makes the one for the next command, if there is none.
+    fn prepare(&self, limits: Limits) {
+        if self.with(|next| next.ready.is_some() || next.closed) {
+            return;
+        }
+        if let Ok(made) = self.make(limits) {
+            let useless = self.with(|next| {
+                let none = next.ready.is_none() && !next.closed;
+                if none { next.ready.replace(made) } else { Some(made) }
+            });
+            useless.iter().for_each(Made::remove);
+        }
     }
 
-    fn make_now(&self, limits: Limits) -> std::io::Result<Group> {
+    fn make(&self, limits: Limits) -> std::io::Result<Made> {
         let number = self.with(|next| {
             next.number += 1;
             next.number
         });
         let name = format!("{}-{number}", std::process::id());
-        self.shared.there.send_modify(|there| *there += 1);
-        // From here on it is removed, however far it comes.
-        let shared = Arc::clone(&self.shared);
-        let mut group = Group { limits, dirs: Vec::new(), doors: Vec::new(), kills: None, shared };
+        let mut made = Made { limits, dirs: Vec::new(), doors: Vec::new(), kills: None };
+        match self.fill(&mut made, &name) {
+            Ok(()) => Ok(made),
+            Err(error) => {
+                made.remove();
+                Err(error)
+            }
+        }
+    }
+
+    fn fill(&self, made: &mut Made, name: &str) -> std::io::Result<()> {
         for (controller, base) in &self.bases {
-            let path = base.join(&name);
-            if !group.dirs.contains(&path) {
+            let path = base.join(name);
+            if !made.dirs.contains(&path) {
                 fs::create_dir_all(&path)?;
-                group.dirs.push(path.clone());
-                group.doors.push(File::options().write(true).open(path.join(self.version.door()))?);
+                made.dirs.push(path.clone());
+                made.doors.push(File::options().write(true).open(path.join(self.version.door()))?);
             }
             if *controller == Controller::Memory {
-                group.kills = Some(path.join(self.version.kills()));
+                made.kills = Some(path.join(self.version.kills()));
             }
-            for (name, value, must) in controller.values(self.version, &limits) {
+            for (name, value, must) in controller.values(self.version, &made.limits) {
                 match put(&path.join(name), &value) {
                     Err(error) if must => return Err(error),
                     _ => {}
                 }
             }
         }
-        Ok(group)
+        Ok(())
     }
 
     /// Removes what there is, once nothing runs any more. Groups that are asked for afterwards are made one by one.
@@ -234,7 +251,10 @@ impl Cgroups {
             next.closed = true;
             next.ready.take()
         });
-        drop(ready);
+        if let Some(ready) = ready {
+            // What cannot be removed is told by it.
+            let _ = spawn_blocking(move || ready.remove()).await;
+        }
         let mut there = self.shared.there.subscribe();
         let gone = tokio::time::timeout(REMOVAL_WAIT, there.wait_for(|there| *there == 0)).await.is_ok();
         if !gone {
@@ -264,16 +284,29 @@ impl Cgroups {
     }
 }
 
-/// A group of one command. It goes with this, on the side, with whatever still runs in it.
+/// A group that there is.
 #[derive(Debug)]
-pub struct Group {
+struct Made {
     limits: Limits,
     dirs: Vec<PathBuf>,
     /// The files through which a process goes in.
     doors: Vec<File>,
     /// Where it is told how many were killed for their memory.
     kills: Option<PathBuf>,
-    shared: Arc<Shared>,
+}
+
+impl Made {
+    fn remove(&self) {
+        self.dirs.iter().for_each(|dir| remove(dir));
+    }
+}
+
+/// A group of one command. It goes with this, on the side, with whatever still runs in it.
+#[derive(Debug)]
+pub struct Group {
+    /// Until it goes.
+    made: Option<Made>,
+    of: Cgroups,
 }
 
 impl Group {
@@ -282,26 +315,29 @@ impl Group {
     /// # Errors
     /// The system's.
     pub fn doors(&self) -> std::io::Result<Vec<OwnedFd>> {
-        self.doors.iter().map(|door| door.try_clone().map(OwnedFd::from)).collect()
+        let doors = self.made.iter().flat_map(|made| &made.doors);
+        doors.map(|door| door.try_clone().map(OwnedFd::from)).collect()
     }
 
     /// Whether something in it was killed for its memory. The kernel says so at once; no disk is asked.
     #[must_use]
     pub fn starved(&self) -> bool {
-        let told = self.kills.as_ref().and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
+        let kills = self.made.as_ref().and_then(|made| made.kills.as_ref());
+        let told = kills.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
         told.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|n| n.trim() != "0"))
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let (dirs, shared) = (std::mem::take(&mut self.dirs), Arc::clone(&self.shared));
-        self.doors.clear();
+        let (Some(made), groups) = (self.made.take(), self.of.clone()) else { return };
         // Without a runtime this process ends, and the next one of the instance removes what is left.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn_blocking(move || {
-                dirs.iter().for_each(|dir| remove(dir));
-                shared.there.send_modify(|there| *there -= 1);
+                made.remove();
+                // Now there is time for it.
+                groups.prepare(made.limits);
+                groups.shared.there.send_modify(|there| *there -= 1);
             });
         }
     }
@@ -480,20 +516,27 @@ mod tests {
             let folders = fs::read_dir(&groups.bases[0].1).into_iter().flatten().flatten();
             folders.filter(|entry| entry.path().is_dir()).count()
         };
-        let group = groups.group(&Limits::default()).await.unwrap();
+        drop(groups.group(&Limits::default()).await.unwrap());
         for _ in 0..500 {
             if groups.with(|next| next.ready.is_some()) {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert_eq!(there(&groups), 2);
-        let own = groups.with(|next| next.number);
+        assert_eq!(there(&groups), 1, "the first is gone, the second is ready");
+        let group = groups.group(&Limits::default()).await.unwrap();
+        assert!(group.made.as_ref().unwrap().dirs[0].ends_with(format!("{}-2", std::process::id())));
         let other = groups.group(&Limits::default()).await.unwrap();
-        assert!(other.dirs[0].ends_with(format!("{}-{own}", std::process::id())), "{other:?}");
+        assert_eq!(there(&groups), 2);
         let less = Limits { processes: 9, ..Limits::default() };
         let pids = groups.group(&less).await.unwrap();
-        let limit = pids.dirs.iter().find_map(|dir| fs::read_to_string(dir.join("pids.max")).ok());
+        let limit = pids
+            .made
+            .as_ref()
+            .unwrap()
+            .dirs
+            .iter()
+            .find_map(|dir| fs::read_to_string(dir.join("pids.max")).ok());
         assert!(limit.is_none_or(|limit| limit.trim() == "10"), "one of other limits is not used");
         assert!(!group.starved());
         drop((group, other, pids));

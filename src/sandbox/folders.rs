@@ -71,11 +71,16 @@ impl Folders {
     /// The system's.
     pub async fn make(&self, key: &str) -> std::io::Result<bool> {
         let (folder, folders) = (self.of(key), self.clone());
-        let made = blocking(move || folders.make_now(&folder)).await;
-        let folders = self.clone();
-        // On the side. Whoever finds none makes one, and is told why it cannot be made.
-        tokio::task::spawn_blocking(move || folders.make_ready());
-        made
+        blocking(move || folders.make_now(&folder)).await
+    }
+
+    /// Makes the pair for the next workspace, if there is none: on the side, once there is time for it. Whoever finds none
+    /// makes one, and is told why it cannot be made.
+    pub fn prepare(&self) {
+        if self.with(|ready| ready.folder.is_none() && !ready.closed) {
+            let folders = self.clone();
+            tokio::task::spawn_blocking(move || folders.make_ready());
+        }
     }
 
     fn make_now(&self, folder: &Path) -> std::io::Result<bool> {
@@ -269,6 +274,7 @@ mod tests {
         let folders = Folders::open(dir.path().join("sandboxes")).unwrap();
         let ready = || folders.with(|ready| ready.folder.clone());
         assert!(folders.make("k-1").await.unwrap());
+        folders.prepare();
         until(|| ready().is_some()).await;
         let first = ready().unwrap();
         assert!(folders.make("k-2").await.unwrap() && !first.exists(), "it was taken");
@@ -279,6 +285,7 @@ mod tests {
         }
         fs::write(folders.workspace("k-1").join("file"), "kept").unwrap();
         fs::remove_dir(folders.tmp("k-1")).unwrap();
+        folders.prepare();
         until(|| ready().is_some()).await;
         assert!(!folders.make("k-1").await.unwrap(), "its files are there");
         assert!(folders.workspace("k-1").join("file").exists() && folders.tmp("k-1").exists());

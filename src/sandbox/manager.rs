@@ -112,10 +112,11 @@ impl Manager {
         }
         let (cancel, sign) = watch::channel(false);
         let caller = Caller(cancel);
-        let (work, records) = (work(self.clone(), sign), self.0.records.clone());
+        let (work, manager) = (work(self.clone(), sign), self.clone());
         let task = tokio::spawn(async move {
             let done = work.await;
-            records.written().await;
+            manager.0.records.written().await;
+            manager.0.folders.prepare();
             done
         });
         async move {
