@@ -70,8 +70,12 @@ impl Folders {
     /// # Errors
     /// The system's.
     pub async fn make(&self, key: &str) -> std::io::Result<bool> {
-        let (folder, folders) = (self.of(key), self.clone());
-        blocking(move || folders.make_now(&folder)).await
+        let folder = self.of(key);
+        // As quick as handing it to another thread.
+        if self.take(&folder) {
+            return Ok(true);
+        }
+        blocking(move || make(&folder)).await
     }
 
     /// Makes the pair for the next workspace, if there is none: on the side, once there is time for it. Whoever finds none
@@ -83,15 +87,10 @@ impl Folders {
         }
     }
 
-    fn make_now(&self, folder: &Path) -> std::io::Result<bool> {
-        // One that is there is looked after, not replaced.
-        if fs::symlink_metadata(folder).is_err()
-            && let Some(ready) = self.with(|ready| ready.folder.take())
-            && fs::rename(&ready, folder).is_ok()
-        {
-            return Ok(true);
-        }
-        make(folder)
+    /// Takes the pair that is ready. A folder that is there is looked after, not replaced.
+    fn take(&self, folder: &Path) -> bool {
+        fs::symlink_metadata(folder).is_err()
+            && self.with(|ready| ready.folder.take()).is_some_and(|ready| fs::rename(ready, folder).is_ok())
     }
 
     fn make_ready(&self) {
