@@ -43,12 +43,13 @@ fn told<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
 
 /// Begins the cage, waits until it is given work, completes the cage and does it; the exit code.
 pub fn wait(from: &UnixStream, ground: &Ground, filters: &Filters) -> i32 {
-    let (seen, half) = (Seen::now(), begin(ground));
+    let (seen, half) = (Seen::now(), begin(ground, filters));
+    Job::rehearse();
     // Its keeper has gone without a word.
     let Ok(Some(descriptors)) = rights::receive(from) else { return NO_CAGE };
     let Some(mut given) = Request::of(descriptors) else { return NO_CAGE };
     let control = UnixStream::from(given.control);
-    let done = hear::<Job>(from).map_err(told("the job cannot be read")).and_then(|job| {
+    let done = hear::<(u32, Job)>(from).map_err(told("the job cannot be read")).and_then(|(keeper, job)| {
         let changed = || if Seen::now() == seen { Ok(()) } else { Err("the system has changed".to_owned()) };
         let half = match half.and_then(|half| changed().map(|()| half)) {
             Ok(half) => half,
@@ -63,7 +64,7 @@ pub fn wait(from: &UnixStream, ground: &Ground, filters: &Filters) -> i32 {
             .flatten();
         let outlets = Outlets { stdout: given.stdout, stderr: given.stderr, doors: given.doors };
         let ready = complete(ground, &job, half, directories, outlets, filters)?;
-        say(&control, &Said::Ready).map_err(told("nobody listens"))?;
+        say(&control, &Said::Ready(keeper)).map_err(told("nobody listens"))?;
         ready.work(&control)
     });
     done.unwrap_or_else(|why| {
@@ -91,7 +92,7 @@ struct Ready<'a> {
     version: Option<String>,
 }
 
-fn begin(ground: &Ground) -> Result<Half, String> {
+fn begin(ground: &Ground, filters: &Filters) -> Result<Half, String> {
     // The socket of the stem is none of a cage's.
     let null = File::open("/dev/null").map_err(told("standard input cannot be closed"))?;
     dup2_stdin(null).map_err(told("standard input cannot be closed"))?;
@@ -105,7 +106,7 @@ fn begin(ground: &Ground) -> Result<Half, String> {
             Ok(Half::Namespaces)
         }
         Cage::Landlock => {
-            let rules = landlock::begin(ground.host_uid)?;
+            let rules = landlock::begin(ground.host_uid, filters)?;
             namespaces::die_with_parent()?;
             Ok(Half::Landlock(rules))
         }
@@ -154,7 +155,7 @@ fn complete<'a>(
                 (workspace, tmp) = shown;
             }
             limit(ground, job)?;
-            version = Some(rules.restrict(&workspace, &tmp, filters)?);
+            version = Some(rules.restrict(&workspace, &tmp)?);
         }
         Half::Nothing => limit(ground, job)?,
     }

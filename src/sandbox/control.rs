@@ -17,10 +17,8 @@ pub const FRAME_BYTES: u32 = 256 * 1024 * 1024;
 /// What a helper says.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Said {
-    /// It is there, under this number on the host.
-    Here(u32),
-    /// Its cage stands.
-    Ready,
+    /// Its cage stands; its keeper has this number on the host.
+    Ready(u32),
     /// What it had begun of its cage before it was asked is of no use, for this reason; nothing ran, and another may be
     /// asked.
     Stale(String),
@@ -138,9 +136,9 @@ mod tests {
     #[tokio::test]
     async fn frames_are_read_as_they_were_written_and_one_that_is_too_large_is_refused() {
         let said = Said::Ended(Ended { code: 7, over: Some(Over::Disk(3)) });
-        let bytes = [frame(&Said::Here(4)), frame(&said)].concat();
+        let bytes = [frame(&Said::Ready(4)), frame(&said)].concat();
         let mut left = bytes.as_slice();
-        assert!(matches!(heard(&mut left).await, Ok(Some(Said::Here(4)))));
+        assert!(matches!(heard(&mut left).await, Ok(Some(Said::Ready(4)))));
         assert!(matches!(hear(&mut left), Ok(Said::Ended(ended)) if ended.code == 7));
         assert!(matches!(heard(&mut left).await, Ok(None)));
         assert!(heard(&mut [0xFF; 8].as_slice()).await.is_err());

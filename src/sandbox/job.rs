@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use nylorun_actors::model::workspace::{BytesAnswer, ListAnswer, ToolOutcome};
 use serde::{Deserialize, Serialize};
 
+use super::control::{frame, hear};
 use super::files::{self, Place};
 use super::input::Input;
 use super::limits::{CPUS, DISK_BYTES, INODES, MEMORY_BYTES, OPEN_FILES, PROCESSES};
@@ -111,6 +112,17 @@ pub struct ByKernel {
 }
 
 impl Job {
+    /// Reads one that means nothing. The first that a copy of a process reads takes longer than all that follow: what it
+    /// touches is not in its memory yet.
+    pub fn rehearse() {
+        let limits = Limits::default();
+        let (kernel, hosts) = (ByKernel::default(), Allow::default());
+        let job =
+            Self { folder: "-".repeat(80), limits, kernel, hosts, work: Work::Command("true".to_owned()) };
+        // It reads as it was written.
+        let _ = hear::<Self>(frame(&job).as_slice());
+    }
+
     /// Whether what its processes take has to be looked at: only commands start any.
     #[must_use]
     pub fn watched(&self) -> bool {

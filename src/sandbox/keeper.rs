@@ -41,10 +41,11 @@ fn told<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
 
 /// Builds what can be built of a cage without knowing for which workspace, and waits for a request. `socket`: where
 /// requests come; `stem`: where it is told that one was taken. Ends when either of them does.
-pub fn wait(socket: &Stdin, mut stem: UnixStream, ground: &Ground, filters: &Filters) {
+pub fn wait(socket: &Stdin, stem: UnixStream, ground: &Ground, filters: &Filters) {
     // Not in the group of the stem, nor of other keepers.
     let _ = setsid();
     let begun = Begun::make(ground, filters);
+    Job::rehearse();
     loop {
         let mut ready =
             [PollFd::new(socket.as_fd(), PollFlags::POLLIN), PollFd::new(stem.as_fd(), PollFlags::POLLIN)];
@@ -61,22 +62,17 @@ pub fn wait(socket: &Stdin, mut stem: UnixStream, ground: &Ground, filters: &Fil
         }
     }
     let Ok(Some(request)) = stem::request(socket) else { return };
-    // One that is gone needs no other.
-    let _ = stem.write_all(b"t");
-    drop(stem);
     // The socket of the stem is none of a keeper's that works.
     if fs::File::open("/dev/null").is_ok_and(|null| dup2_stdin(null).is_ok()) {
-        keep(request, begun, ground);
+        keep(request, begun, ground, stem);
     }
 }
 
 /// Does one job to its end.
-fn keep(request: Request, begun: Result<Begun, String>, ground: &Ground) {
+fn keep(request: Request, begun: Result<Begun, String>, ground: &Ground, mut stem: UnixStream) {
     let Request { control, stdout, stderr, doors } = request;
     let control = UnixStream::from(control);
-    let number = u32::try_from(getpid().as_raw()).unwrap_or(0);
-    let done = say(&control, &Said::Here(number))
-        .and_then(|()| hear::<Job>(&control))
+    let done = hear::<Job>(&control)
         .map_err(|error| Said::NoCage(told("the job cannot be read")(error)))
         .and_then(|job| {
             let descriptors = [stdout, stderr].into_iter().chain(doors);
@@ -84,6 +80,9 @@ fn keep(request: Request, begun: Result<Begun, String>, ground: &Ground) {
                 begun.hand_over(&job, &control, descriptors, ground)?;
                 Ok(begun)
             });
+            // Once the work goes on; one that is gone needs no other.
+            let _ = stem.write_all(b"t");
+            drop(stem);
             // Nothing has run.
             let begun = begun.map_err(Said::Stale)?;
             watch(&job, ground.cage, &control, &begun.signals, begun.child).map_err(Said::NoCage)
@@ -158,8 +157,9 @@ impl Begun {
         }
         // Once the cage stands its `/proc` is this process's, too; what is entered before stays.
         chdir(family::PROC).map_err(told("/proc is not there"))?;
+        let number = u32::try_from(getpid().as_raw()).unwrap_or(0);
         rights::send(&self.speaks, &all, MsgFlags::empty())
-            .and_then(|()| say(&self.speaks, job))
+            .and_then(|()| say(&self.speaks, &(number, job)))
             .map_err(told("the job cannot be handed over"))
     }
 }

@@ -23,6 +23,7 @@ use landlock::{
 };
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl::set_no_new_privs;
 use nix::unistd::Uid;
 
 use super::namespaces;
@@ -85,14 +86,21 @@ pub struct Rules {
     shared: bool,
 }
 
-/// Becomes somebody without rights, where this is root, and allows what every workspace may.
+/// Becomes somebody without rights, where this is root, has system calls refused, and allows what every workspace may.
 ///
 /// # Errors
 /// In words: what this kernel does not have.
-pub fn begin(host_uid: u32) -> Result<Rules, String> {
+pub fn begin(host_uid: u32, filters: &Filters) -> Result<Rules, String> {
     let shared = !Uid::effective().is_root();
     if !shared {
         namespaces::become_user(host_uid)?;
+    }
+    // Nothing that is still to be done is refused by them.
+    set_no_new_privs().map_err(told("privileges cannot be given up"))?;
+    if shared {
+        filters.landlock_shared.apply()?
+    } else {
+        filters.landlock.apply()?
     }
     let rules = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -135,11 +143,11 @@ impl Rules {
         allowed.map_err(told(format!("{} cannot be allowed", path.display())))
     }
 
-    /// Closes the cage around this process, and gives up for good what could undo it. The version of what the kernel has.
+    /// Closes the cage around this process for good. The version of what the kernel has.
     ///
     /// # Errors
     /// In words.
-    pub fn restrict(mut self, workspace: &Path, tmp: &Path, filters: &Filters) -> Result<String, String> {
+    pub fn restrict(mut self, workspace: &Path, tmp: &Path) -> Result<String, String> {
         let made = AccessFs::MakeChar | AccessFs::MakeBlock;
         for path in [workspace, tmp] {
             self.allow(path, AccessFs::from_all(NEEDED) & !made)?;
@@ -147,11 +155,6 @@ impl Rules {
         let status = self.rules.restrict_self().map_err(told("Landlock cannot be applied"))?;
         if status.ruleset != RulesetStatus::FullyEnforced {
             return Err("Landlock does not enforce all of the rules here".to_owned());
-        }
-        if self.shared {
-            filters.landlock_shared.apply()?
-        } else {
-            filters.landlock.apply()?
         }
         Ok(match status.landlock {
             LandlockStatus::Available { effective_abi, kernel_abi } => {

@@ -270,7 +270,7 @@ impl Runner {
                     Some(Said::Stale(why)) => return Err(Failed::Stale(why)),
                     Some(Said::NoCage(why)) => return Err(RunError::NoCage(why).into()),
                     Some(Said::Answer(given)) => answer = Some(given),
-                    Some(Said::Here(_) | Said::Ready) => {}
+                    Some(Said::Ready(_)) => {}
                     Some(Said::Ended(Ended { code, .. })) => {
                         let lost = || RunError::Lost(format!("it ended with {code} and no answer"));
                         return answer.ok_or_else(|| lost().into());
@@ -293,8 +293,11 @@ async fn ended(from: &mut (impl AsyncRead + Unpin), here: oneshot::Sender<u32>) 
     let (mut here, mut began) = (Some(here), false);
     loop {
         match heard(from).await.map_err(lost)? {
-            Some(Said::Here(number)) => drop(here.take().map(|here| here.send(number))),
-            Some(Said::Ready) => began = true,
+            Some(Said::Ready(number)) => {
+                began = true;
+                // It may have been cut off already.
+                let _ = here.take().map(|here| here.send(number));
+            }
             Some(Said::Stale(why)) => return Err(Failed::Stale(why)),
             Some(Said::NoCage(why)) => return Err(RunError::NoCage(why).into()),
             Some(Said::Answer(_)) => {}
