@@ -353,6 +353,13 @@ fn harness() -> Vec<Row> {
             "the call's `timeout`",
         ),
         row(
+            "the text of a command",
+            format!("{} KiB", sandbox::COMMAND_BYTES.div_ceil(1024)),
+            "sandbox/input",
+            "nothing is run: `tool.invalid-input`",
+            "fixed",
+        ),
+        row(
             "every other tool",
             format!("{} s", sandbox::HELPER_SECONDS),
             "sandbox/search",
@@ -363,7 +370,7 @@ fn harness() -> Vec<Row> {
             "a file that `edit` changes",
             format!("{} MiB", sandbox::EDIT_BYTES / (1024 * 1024)),
             "sandbox/files",
-            "the edit fails",
+            "the edit fails, also one that would make it larger",
             "fixed",
         ),
         row(
