@@ -28,6 +28,8 @@ pub struct SessionWorkspace {
     pub workspace: Option<WorkspaceOf>,
     /// Whether that is of a sandbox resource that is no more.
     pub deleted: bool,
+    /// The sandbox resource that it is of, while a turn of another session is in it.
+    pub busy: Option<String>,
 }
 
 /// A session's workspace. `None`: no such session.
@@ -38,7 +40,7 @@ pub fn of_session(reads: &mut dyn Reads, id: &SessionId) -> StoreResult<Option<S
     let Some(head) = reads.session(id)? else { return Ok(None) };
     let active_turn = head.active_turn_id.clone();
     let Some(spec) = spec_of(reads, &head)? else {
-        return Ok(Some(SessionWorkspace { active_turn, workspace: None, deleted: false }));
+        return Ok(Some(SessionWorkspace { active_turn, workspace: None, deleted: false, busy: None }));
     };
     let (owner_id, sandbox_id) = owner(reads, id)?;
     let resource = match &sandbox_id {
@@ -46,10 +48,16 @@ pub fn of_session(reads: &mut dyn Reads, id: &SessionId) -> StoreResult<Option<S
         None => None,
     };
     let deleted = sandbox_id.is_some() && resource.is_none();
+    let mut busy = None;
+    if let Some(resource) = &resource
+        && reads.busy_on_sandbox(&resource.id)?.iter().any(|other| other != id)
+    {
+        busy = Some(resource.id.clone());
+    }
     let pod = resource.filter(|resource| resource.kind == SandboxKind::Pod).map(|resource| resource.id);
     let session = WorkspaceSession { owner_id, sandbox_id, active_turn_id: active_turn.clone() };
     let workspace = Some(WorkspaceOf { session, spec, pod });
-    Ok(Some(SessionWorkspace { active_turn, workspace, deleted }))
+    Ok(Some(SessionWorkspace { active_turn, workspace, deleted, busy }))
 }
 
 /// The spec of a session: what it pinned, else what its manifest declares itself, as some older ones do.
