@@ -51,6 +51,13 @@ pub(super) fn rows() -> Vec<Row> {
             "fixed",
         ),
         row(
+            "a line in which `grep` searches",
+            format!("{} MiB", sandbox::SEARCH_LINE_BYTES >> 20),
+            "sandbox/search",
+            "its file is left out; the answer says so where nothing else was found",
+            "fixed",
+        ),
+        row(
             "files that `glob` looks at, and shows",
             format!("{}, {}", sandbox::GLOB_LOOKS, sandbox::GLOB_FILES),
             "sandbox/search",

@@ -2,7 +2,7 @@
 //! sections 13 and 14). A page of a large file is read without the rest of it; a file is replaced by renaming.
 
 use std::fs::{self, File};
-use std::io::{BufReader, ErrorKind, Read as _, Write as _};
+use std::io::{BufReader, BufWriter, ErrorKind, Read as _, Write as _};
 use std::path::{Component, Path, PathBuf};
 
 use base64::Engine as _;
@@ -174,7 +174,7 @@ pub fn write(place: &Place, path: &str, content: &str) -> ToolOutcome {
     if names_directory {
         return failed("sandbox.write_failed", format!("{shown}/ cannot be written: it names a directory."));
     }
-    match replace(&path, content.as_bytes()) {
+    match replace(&path, |file| file.write_all(content.as_bytes())) {
         Ok(()) => ToolOutcome::Completed { output: json!({"path": shown, "bytes": content.len()}) },
         Err(error) => failed("sandbox.write_failed", format!("{shown} cannot be written: {error}.")),
     }
@@ -200,7 +200,10 @@ fn target(path: &Path) -> std::io::Result<PathBuf> {
 }
 
 /// Replaces a file in one step, so that a command that runs beside never sees half of it. A link stays a link.
-fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+fn replace(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
+) -> std::io::Result<()> {
     let path = target(path)?;
     let parent = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(parent)?;
@@ -216,8 +219,9 @@ fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file = File::options().write(true).create_new(true).open(&temp)?;
-        file.write_all(bytes)?;
+        let mut file = BufWriter::new(File::options().write(true).create_new(true).open(&temp)?);
+        write(&mut file)?;
+        let file = file.into_inner().map_err(std::io::IntoInnerError::into_error)?;
         if let Some(before) = &before {
             file.set_permissions(before.permissions())?;
         }
@@ -236,9 +240,12 @@ pub fn edit(place: &Place, path: &str, old: &str, new: &str, all: bool) -> ToolO
     let shown = place.shown(&path);
     let mut text = String::new();
     let read = open(&path, &shown).and_then(|file| {
-        if file.metadata().is_ok_and(|meta| meta.len() > EDIT_BYTES) {
+        let size = file.metadata().map_or(0, |meta| meta.len());
+        if size > EDIT_BYTES {
             return Err(failed("sandbox.error", format!("{shown} is too large to be edited.")));
         }
+        // A small sandbox has room for the file once.
+        text.reserve_exact(usize::try_from(size).unwrap_or_default() + 1);
         file.take(EDIT_BYTES).read_to_string(&mut text).map_err(|error| match error.kind() {
             ErrorKind::InvalidData => failed("sandbox.error", format!("{shown} is no UTF-8 text.")),
             _ => unreadable(&shown, &error),
@@ -268,7 +275,16 @@ pub fn edit(place: &Place, path: &str, old: &str, new: &str, all: bool) -> ToolO
         let message = format!("{shown} would have {grown} bytes, which is too large to be edited.");
         return failed("sandbox.error", message);
     }
-    match replace(&path, text.replace(old, new).as_bytes()) {
+    let edited = |file: &mut BufWriter<File>| {
+        let mut after = 0;
+        for (at, found) in text.match_indices(old) {
+            file.write_all(text[after..at].as_bytes())?;
+            file.write_all(new.as_bytes())?;
+            after = at + found.len();
+        }
+        file.write_all(text[after..].as_bytes())
+    };
+    match replace(&path, edited) {
         Ok(()) => ToolOutcome::Completed { output: json!({"path": shown, "replacements": count}) },
         Err(error) => failed("sandbox.write_failed", format!("{shown} cannot be written: {error}.")),
     }
@@ -314,7 +330,8 @@ pub fn bytes(place: &Place, path: &str, most: u64) -> BytesAnswer {
     if file.metadata().is_ok_and(|meta| meta.len() > most) {
         return too_large();
     }
-    let mut bytes = Vec::new();
+    let mut bytes =
+        Vec::with_capacity(usize::try_from(file.metadata().map_or(0, |meta| meta.len())).unwrap_or(0) + 1);
     // One byte more than allowed tells a file that has grown since.
     match file.take(most.saturating_add(1)).read_to_end(&mut bytes) {
         Ok(size) if size as u64 > most => too_large(),

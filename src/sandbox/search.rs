@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::files::{Place, clip};
 use super::input::INVALID;
-use super::limits::{ANSWER_CHARS, GLOB_FILES, GLOB_LOOKS, HELPER_SECONDS};
+use super::limits::{ANSWER_CHARS, GLOB_FILES, GLOB_LOOKS, HELPER_SECONDS, SEARCH_LINE_BYTES};
 
 /// Most threads of a search.
 const THREADS: usize = 8;
@@ -173,7 +173,10 @@ pub fn grep(place: &Place, search: &Search<'_>) -> ToolOutcome {
     let with =
         |work: &mut dyn FnMut(&mut Found)| work(&mut found.lock().unwrap_or_else(PoisonError::into_inner));
     let (until, late) = (deadline(), AtomicBool::new(false));
-    let searcher = SearcherBuilder::new().binary_detection(BinaryDetection::quit(b'\0')).build();
+    let searcher = SearcherBuilder::new()
+        .binary_detection(BinaryDetection::quit(b'\0'))
+        .heap_limit(Some(SEARCH_LINE_BYTES))
+        .build();
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(THREADS);
     let walk = WalkBuilder::new(&root).standard_filters(false).threads(threads).build_parallel();
     walk.run(|| {
@@ -217,7 +220,12 @@ pub fn grep(place: &Place, search: &Search<'_>) -> ToolOutcome {
                 Ok(lines.len() <= most && chars <= ANSWER_CHARS && Instant::now() < until)
             });
             if let Err(error) = searcher.search_path(&regex, entry.path(), sink) {
-                with(&mut |found| found.fail(&format!("{name}: {error}")));
+                let why = match error.kind() {
+                    // The only limit that a searcher has.
+                    ErrorKind::Other => format!("a line has more than {} MiB", SEARCH_LINE_BYTES >> 20),
+                    _ => error.to_string(),
+                };
+                with(&mut |found| found.fail(&format!("{name}: {why}")));
             }
             if !lines.is_empty() {
                 with(&mut |found| found.add(entry.path(), std::mem::take(&mut lines)));

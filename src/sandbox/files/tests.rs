@@ -228,6 +228,7 @@ fn an_edit_that_would_grow_a_file_beyond_measure_fails_and_changes_nothing() {
     assert_eq!(code(edit(&place, "f", "a", &long, true)), "sandbox.error");
     assert_eq!(fs::read_to_string(dir.path().join("f")).unwrap(), many);
     assert_eq!(output(edit(&place, "f", "a", "bc", true))["replacements"], 1_000_000);
+    assert_eq!(fs::read_to_string(dir.path().join("f")).unwrap(), "bc".repeat(1_000_000));
     assert_eq!(fs::metadata(dir.path().join("f")).unwrap().len(), 2_000_000);
 }
 

@@ -108,8 +108,8 @@ fn at_most_500_files_are_named() {
 
 #[test]
 fn braces_that_count_nothing_are_characters_as_in_extended_expressions() {
-    let code = "fn main() {\n  aa{2}\n}\ntype T struct{}\nlet x = {a, b};\n";
-    let (_dir, place) = place(&[("f", code)]);
+    let source = "fn main() {\n  aa{2}\n}\ntype T struct{}\nlet x = {a, b};\n";
+    let (_dir, place) = place(&[("f", source)]);
     let lines = |pattern: &str| {
         let found = text(grep(&place, &search(pattern)));
         found
@@ -137,7 +137,7 @@ fn braces_that_count_nothing_are_characters_as_in_extended_expressions() {
         assert_eq!(lines(pattern), found, "{pattern}");
     }
     for bad in ["(", "a{2,1}", "[", "*"] {
-        assert_eq!(super::tests::code(grep(&place, &search(bad))), "sandbox.grep_failed", "{bad}");
+        assert_eq!(code(grep(&place, &search(bad))), "sandbox.grep_failed", "{bad}");
     }
 }
 
@@ -166,11 +166,21 @@ fn what_cannot_be_searched_is_told_and_a_filter_with_a_slash_means_the_path() {
 
 #[test]
 fn a_pattern_may_begin_where_the_search_does_and_only_the_inside_of_git_is_left_out() {
-    let (dir, place) =
+    let (_dir, place) =
         place(&[("a/x.rs", ""), ("a/.git/y.rs", ""), (".git", "gitdir: elsewhere"), ("a.rs", "")]);
     let found = |pattern: &str, path: Option<&str>| text(glob(&place, pattern, path));
     assert_eq!(found("./a/*.rs", None), "/workspace/a/x.rs");
     assert_eq!(found("./*.rs", Some("a")), "/workspace/a/x.rs");
     assert_eq!(found(".git", None), "/workspace/.git");
     assert_eq!(found("**", Some("a")), "/workspace/a/x.rs");
+}
+
+#[test]
+fn a_line_that_is_too_long_for_a_search_leaves_out_its_file_and_no_other() {
+    let (dir, place) = place(&[("small", "needle\n")]);
+    let long = "y".repeat(SEARCH_LINE_BYTES * 2);
+    fs::write(dir.path().join("long"), &long).unwrap();
+    assert_eq!(text(grep(&place, &search("needle"))), "./small:1:needle");
+    let said = grep(&place, &search("nothing"));
+    assert_eq!(said, failed("sandbox.grep_failed", "./long: a line has more than 16 MiB".into()));
 }
