@@ -4,6 +4,8 @@ CARGO   ?= cargo
 # `make run PROFILE=dev` builds faster and runs slower.
 PROFILE ?= release
 ARGS    ?=
+# `make test ONLY='test(export)'` runs the tests of this nextest filter alone.
+ONLY    ?= all()
 
 TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 BINARY     := $(TARGET_DIR)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/nylorun
@@ -11,11 +13,14 @@ CARGO_HOME ?= $(HOME)/.cargo
 DEB_NEEDS  := build-essential pkg-config libssl-dev
 # What tests with containers need, beside root: a daemon that they start themselves.
 DEB_DOCKER := docker.io
-# What the Python example needs.
-DEB_PYTHON := python3 python3-cryptography
+# What the Python example needs, and what a server that speaks S3 is installed with.
+DEB_PYTHON := python3 python3-cryptography python3-pip
+# What tests of artifacts in S3 need: that server, for the `python3` on the path, beside the other files of tests.
+S3_SERVER  := $(TARGET_DIR)/tmp/s3-server
+PIP_S3     := 'moto[s3]>=5.1,<6' flask flask-cors
 
 .DEFAULT_GOAL := help
-.PHONY: help run build install test test-s3 lint fmt bench doc needs needs-test
+.PHONY: help run build install test lint fmt bench doc needs needs-test needs-s3
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,10 +45,20 @@ needs-test: needs # Debian packages of some tests: installed by root, and done w
 	@[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 || exit 0; \
 	missing=""; \
 	{ command -v dockerd && command -v docker-init; } >/dev/null 2>&1 || missing="$(DEB_DOCKER)"; \
-	/usr/bin/python3 -c 'import cryptography' 2>/dev/null || missing="$$missing $(DEB_PYTHON)"; \
+	{ /usr/bin/python3 -c 'import cryptography' && python3 -m pip --version; } >/dev/null 2>&1 || missing="$$missing $(DEB_PYTHON)"; \
 	[ -z "$$missing" ] && exit 0; \
 	echo "installing $$missing"; \
 	{ apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing; } || true
+
+needs-s3: needs-test # A server that speaks S3, from whatever pip is set up to ask: done without where it cannot be had
+	@[ -n "$$NYLORUN_TEST_S3" ] || [ -d "$(S3_SERVER)" ] && exit 0; \
+	echo "installing $(PIP_S3) into $(S3_SERVER)"; \
+	rm -rf "$(S3_SERVER).part"; mkdir -p "$(S3_SERVER).part"; \
+	if python3 -m pip install --quiet --retries 1 --target "$(S3_SERVER).part" $(PIP_S3) >"$(S3_SERVER).log" 2>&1; then \
+		mv "$(S3_SERVER).part" "$(S3_SERVER)"; \
+	else \
+		tail -n 3 "$(S3_SERVER).log"; rm -rf "$(S3_SERVER).part"; \
+	fi
 
 build: needs ## Build the binary (PROFILE=dev builds faster)
 	$(CARGO) build --workspace --bins --profile $(PROFILE)
@@ -60,12 +75,15 @@ run: build ## Build and start on an embedded store with a sample agent
 	fi
 	@exec "$(BINARY)" serve --sample $(ARGS)
 
-test: needs-test ## Run every test: unit, simulation, end to end with the real binary
-	@if [ "$$(id -u)" = 0 ] && { command -v dockerd && command -v docker-init; } >/dev/null 2>&1; then \
-		filter="all()"; \
-	else \
+test: needs-test needs-s3 ## Run every test: unit, simulation, end to end with the real binary
+	@filter="$(ONLY)"; \
+	if [ "$$(id -u)" != 0 ] || ! { command -v dockerd && command -v docker-init; } >/dev/null 2>&1; then \
 		echo "*** Tests with containers are SKIPPED: they take root and the package $(DEB_DOCKER) ***"; \
-		filter="not test(docker::)"; \
+		filter="($$filter) and not test(docker::)"; \
+	fi; \
+	if [ -z "$$NYLORUN_TEST_S3" ] && [ ! -d "$(S3_SERVER)" ]; then \
+		echo "*** Tests of artifacts in S3 are SKIPPED: they take $(PIP_S3), which pip could not install ***"; \
+		filter="($$filter) and not binary(s3)"; \
 	fi; \
 	if command -v cargo-nextest >/dev/null 2>&1; then \
 		echo "+ cargo nextest run --workspace -E '$$filter'" && $(CARGO) nextest run --workspace -E "$$filter" && \
@@ -73,15 +91,6 @@ test: needs-test ## Run every test: unit, simulation, end to end with the real b
 	else \
 		echo "+ cargo test --workspace" && $(CARGO) test --workspace; \
 	fi
-
-S3_VENV := $(TARGET_DIR)/s3-venv
-
-test-s3: needs ## Run the tests of artifacts in S3 against a server that speaks it, which is installed into target/
-	@[ -x $(S3_VENV)/bin/moto_server ] || { python3 -m venv $(S3_VENV) && $(S3_VENV)/bin/pip -q install 'moto[server]'; }
-	@port=$$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'); \
-	$(S3_VENV)/bin/moto_server -H 127.0.0.1 -p $$port >/dev/null 2>&1 & server=$$!; trap "kill $$server" EXIT; \
-	for i in 1 2 3 4 5 6 7 8 9 10; do sleep 1; python3 -c "import socket; socket.create_connection(('127.0.0.1', $$port))" 2>/dev/null && break; done; \
-	NYLORUN_TEST_S3=http://127.0.0.1:$$port $(CARGO) test --workspace --features s3 --test s3 -- --include-ignored
 
 lint: needs ## Check format, clippy's advice, and that each source file says what it owns
 	$(CARGO) fmt --all -- --check

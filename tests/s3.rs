@@ -1,11 +1,14 @@
-//! Artifacts in an S3 bucket, against a server that speaks S3: `make test-s3` starts one and says where it is.
-#![cfg(feature = "s3")]
+//! Artifacts in an S3 bucket, against a server that speaks S3. `make test` installs one into `target/tmp/s3-server`; where it
+//! cannot be had these tests are skipped, and say so. `NYLORUN_TEST_S3` names another, whose buckets anybody may make.
 // Helpers of a test may stop at the first surprise too.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-use std::time::Duration;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::{Options, Server, stderr, stdout};
@@ -14,24 +17,83 @@ use nylorun::blobs::S3Settings;
 use nylorun::blobs::s3::{PART_BYTES, S3Blobs};
 use nylorun_actors::ports::{Blob, BlobError, Blobs as _};
 
-/// Where the server is.
-fn endpoint() -> String {
-    std::env::var("NYLORUN_TEST_S3").expect("NYLORUN_TEST_S3 names an S3 server; `make test-s3` starts one")
+/// A server that speaks S3, until it is dropped.
+struct S3 {
+    url: String,
+    process: Option<Child>,
 }
 
-/// A bucket of its own.
-async fn bucket() -> S3Settings {
-    let bucket = format!("b{}", uuid::Uuid::new_v4().simple());
-    let url = format!("{}/{bucket}", endpoint());
-    let made = reqwest::Client::new().put(url).send().await.unwrap();
-    assert!(made.status().is_success(), "{}", made.status());
-    S3Settings {
-        endpoint: endpoint(),
-        access_key: "key".into(),
-        secret_key: "secret".into(),
-        bucket,
-        region: "us-east-1".to_owned(),
+impl S3 {
+    /// One that is there already, or one of this test's own. `None` where there is none, which is said loudly.
+    fn get() -> Option<Self> {
+        if let Ok(url) = std::env::var("NYLORUN_TEST_S3") {
+            return Some(Self { url: url.trim_end_matches('/').to_owned(), process: None });
+        }
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Self::at(port)
     }
+
+    /// One of this test's own on this port.
+    fn at(port: u16) -> Option<Self> {
+        let packages: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join("s3-server");
+        if !packages.is_dir() {
+            eprintln!(
+                "\n*** SKIPPED, nothing was tested: there is no {} (`make test`) ***\n",
+                packages.display()
+            );
+            return None;
+        }
+        let mut command = Command::new("python3");
+        command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()]);
+        // What it has in memory goes with it; what this machine says of a cloud is not its business.
+        command.env("PYTHONPATH", packages).env_remove("AWS_PROFILE");
+        let process =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let it = Self { url: format!("http://127.0.0.1:{port}"), process: Some(process) };
+        let begun = Instant::now();
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(begun.elapsed() < common::PATIENCE, "the server that speaks S3 never listened");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Some(it)
+    }
+
+    /// A bucket of its own.
+    async fn bucket(&self) -> S3Settings {
+        let settings = S3Settings {
+            endpoint: self.url.clone(),
+            access_key: "key".into(),
+            secret_key: "secret".into(),
+            bucket: format!("b{}", uuid::Uuid::new_v4().simple()),
+            region: "us-east-1".to_owned(),
+        };
+        make(&settings).await;
+        settings
+    }
+}
+
+impl Drop for S3 {
+    fn drop(&mut self) {
+        if let Some(process) = &mut self.process {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+async fn make(settings: &S3Settings) {
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let made = http.put(format!("{}/{}", settings.endpoint, settings.bucket)).send().await.unwrap();
+    assert!(made.status().is_success(), "{}", made.status());
+}
+
+/// The server with its artifacts in the bucket.
+fn options(settings: &S3Settings) -> Options {
+    Options::default()
+        .env("NYLORUN_OBJECT_STORE_ENDPOINT", &settings.endpoint)
+        .env("NYLORUN_OBJECT_STORE_ACCESS_KEY", "key")
+        .env("NYLORUN_OBJECT_STORE_SECRET_KEY", "very-secret")
+        .env("NYLORUN_OBJECT_STORE_BUCKET", &settings.bucket)
 }
 
 async fn put(blobs: &S3Blobs, pieces: &[Bytes]) -> Blob {
@@ -64,9 +126,9 @@ async fn keys(blobs: &S3Blobs) -> Vec<String> {
 }
 
 #[tokio::test]
-#[ignore = "needs an S3 server: make test-s3"]
 async fn a_blob_is_read_back_whole_and_in_part_listed_and_deleted() {
-    let settings = bucket().await;
+    let Some(s3) = S3::get() else { return };
+    let settings = s3.bucket().await;
     let blobs = S3Blobs::open(&settings, "tn_a").await.unwrap();
     let blob = put(&blobs, &[Bytes::from_static(b"hello "), Bytes::from_static(b"world")]).await;
     assert_eq!((blob.size, blob.crc32), (11, 0x0d4a_1185));
@@ -90,9 +152,9 @@ async fn a_blob_is_read_back_whole_and_in_part_listed_and_deleted() {
 }
 
 #[tokio::test]
-#[ignore = "needs an S3 server: make test-s3"]
 async fn a_large_blob_goes_in_parts_and_one_that_is_given_up_leaves_none() {
-    let settings = bucket().await;
+    let Some(s3) = S3::get() else { return };
+    let settings = s3.bucket().await;
     let blobs = S3Blobs::open(&settings, "tn_a").await.unwrap();
     let piece: Bytes = (0..1_000_000u32).map(|n| u8::try_from(n % 251).unwrap()).collect();
     let pieces = vec![piece.clone(); 12];
@@ -109,7 +171,8 @@ async fn a_large_blob_goes_in_parts_and_one_that_is_given_up_leaves_none() {
     }
     let uploads = async || {
         let url = format!("{}/{}?uploads", settings.endpoint, settings.bucket);
-        reqwest::get(url).await.unwrap().text().await.unwrap().matches("<UploadId>").count()
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        http.get(url).send().await.unwrap().text().await.unwrap().matches("<UploadId>").count()
     };
     assert_eq!(uploads().await, 1);
     drop(writer);
@@ -123,23 +186,18 @@ async fn a_large_blob_goes_in_parts_and_one_that_is_given_up_leaves_none() {
 }
 
 #[tokio::test]
-#[ignore = "needs an S3 server: make test-s3"]
 async fn a_bucket_that_is_not_there_is_told_at_the_start() {
-    let settings = S3Settings { bucket: "nobody-made-this".to_owned(), ..bucket().await };
+    let Some(s3) = S3::get() else { return };
+    let settings = S3Settings { bucket: "nobody-made-this".to_owned(), ..s3.bucket().await };
     assert!(matches!(S3Blobs::open(&settings, "tn_a").await, Err(BlobError::Failed(_))));
 }
 
 #[test]
-#[ignore = "needs an S3 server: make test-s3"]
 fn the_program_keeps_artifacts_in_the_bucket_and_none_at_home() {
+    let Some(s3) = S3::get() else { return };
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let settings = runtime.block_on(bucket());
-    let options = Options::default()
-        .env("NYLORUN_OBJECT_STORE_ENDPOINT", &settings.endpoint)
-        .env("NYLORUN_OBJECT_STORE_ACCESS_KEY", "key")
-        .env("NYLORUN_OBJECT_STORE_SECRET_KEY", "very-secret")
-        .env("NYLORUN_OBJECT_STORE_BUCKET", &settings.bucket);
-    let mut server = Server::start_with(options);
+    let settings = runtime.block_on(s3.bucket());
+    let mut server = Server::start_with(options(&settings));
     let file = server.home().join("large.bin");
     let bytes: Vec<u8> = (0..11_000_000u32).map(|n| u8::try_from(n % 253).unwrap()).collect();
     std::fs::write(&file, &bytes).unwrap();
@@ -161,4 +219,94 @@ fn the_program_keeps_artifacts_in_the_bucket_and_none_at_home() {
     assert_eq!(listed, 1, "{}", stdout(&server.run(&["status", "--json"])));
     assert!(server.run(&["artifacts", "rm", &id]).status.success());
     assert!(!server.log().join("\n").contains("very-secret"));
+}
+
+/// The bytes of the newest version, or of a range of them, with the status.
+async fn content(server: &Server, id: &str, range: Option<&str>) -> (u16, Vec<u8>) {
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let request = http
+        .get(format!("{}/v1/artifacts/{id}/versions/latest/content", server.url))
+        .bearer_auth(&server.key)
+        .header("nylorun-protocol", "7");
+    let request = match range {
+        Some(range) => request.header("range", range),
+        None => request,
+    };
+    let answer = request.send().await.unwrap();
+    (answer.status().as_u16(), answer.bytes().await.unwrap().to_vec())
+}
+
+#[test]
+fn ranges_of_an_artifact_in_the_bucket_are_read_as_they_are_at_home() {
+    let Some(s3) = S3::get() else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let settings = runtime.block_on(s3.bucket());
+    let server = Server::start_with(options(&settings));
+    let put = |text: &str| {
+        let file = server.home().join("a.txt");
+        std::fs::write(&file, text).unwrap();
+        let answer = server.json(&["artifacts", "put", &file.display().to_string()]);
+        answer["artifact"]["artifactId"].as_str().unwrap().to_owned()
+    };
+    let id = put("0123456789");
+    for (range, status, text) in [
+        (None, 200, "0123456789"),
+        (Some("bytes=2-5"), 206, "2345"),
+        (Some("bytes=7-"), 206, "789"),
+        (Some("bytes=-3"), 206, "789"),
+        (Some("bytes=0-99"), 206, "0123456789"),
+        (Some("bytes=0-0"), 206, "0"),
+        (Some("bytes=0-1,4-5"), 200, "0123456789"),
+    ] {
+        let (answered, bytes) = runtime.block_on(content(&server, &id, range));
+        assert_eq!((answered, String::from_utf8(bytes).unwrap().as_str()), (status, text), "{range:?}");
+    }
+    assert_eq!(runtime.block_on(content(&server, &id, Some("bytes=10-"))).0, 416);
+    let empty = put("");
+    assert_eq!(runtime.block_on(content(&server, &empty, None)), (200, Vec::new()));
+    let link = server.json(&["artifacts", "link", &id]);
+    let followed = runtime.block_on(async {
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let answer =
+            http.get(link["url"].as_str().unwrap()).header("range", "bytes=-2").send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    });
+    assert_eq!(followed, (206, "89".to_owned()));
+}
+
+#[test]
+fn while_the_bucket_is_away_an_upload_is_refused_whole_and_a_later_one_is_kept() {
+    let Some(mut s3) = S3::get() else { return };
+    if s3.process.is_none() {
+        eprintln!("\n*** SKIPPED, nothing was tested: this takes a server that the test may end ***\n");
+        return;
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let settings = runtime.block_on(s3.bucket());
+    let server = Server::start_with(options(&settings));
+    let file = server.home().join("a.txt");
+    std::fs::write(&file, "kept").unwrap();
+    let put =
+        |args: &[&str]| server.run(&[&["artifacts", "put", &file.display().to_string()], args].concat());
+    assert!(put(&["--name", "before"]).status.success());
+    let before =
+        server.json(&["artifacts", "list"])["artifacts"][0]["artifactId"].as_str().unwrap().to_owned();
+    let port: u16 = s3.url.rsplit(':').next().unwrap().parse().unwrap();
+    let mut process = s3.process.take().unwrap();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let refused = put(&["--name", "meanwhile"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
+    assert_eq!(server.json(&["artifacts", "list"])["artifacts"].as_array().unwrap().len(), 1);
+    assert_eq!(runtime.block_on(content(&server, &before, None)).0, 503);
+    // It comes back, and what it had in memory is gone.
+    let _s3 = S3::at(port).unwrap();
+    runtime.block_on(make(&settings));
+    let kept = put(&["--name", "after"]);
+    assert!(kept.status.success(), "{}", stderr(&kept));
+    assert_eq!(runtime.block_on(content(&server, &before, None)).0, 500);
+    let after =
+        server.json(&["artifacts", "list"])["artifacts"][1]["artifactId"].as_str().unwrap().to_owned();
+    assert_eq!(runtime.block_on(content(&server, &after, None)), (200, b"kept".to_vec()));
+    assert!(server.run(&["artifacts", "rm", &before]).status.success());
 }

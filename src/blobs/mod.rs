@@ -3,10 +3,9 @@
 //! | File | Keeps them |
 //! |---|---|
 //! | [`files`] | in the home directory |
-//! | `s3` | in an S3 bucket (cargo feature `s3`) |
+//! | [`s3`] | in an S3 bucket |
 
 pub mod files;
-#[cfg(feature = "s3")]
 pub mod s3;
 
 use nylorun_actors::ports::Blob;
@@ -14,9 +13,7 @@ use secrecy::SecretString;
 use sha2::{Digest as _, Sha256};
 
 pub use files::FileBlobs;
-
-/// Whether this build can keep blobs in S3.
-pub const HAS_S3: bool = cfg!(feature = "s3");
+pub use s3::S3Blobs;
 
 /// A bucket, and who may use it.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! Blobs as objects of an S3 bucket, `TENANT/KEY` (cargo feature `s3`).
+//! Blobs as objects of an S3 bucket, `TENANT/KEY`.
 //!
 //! The crate's own HTTP client and cryptography would bring a second TLS stack: requests go through reqwest as everywhere
 //! else, and its digests are those of `sha2`.

@@ -22,7 +22,7 @@ use super::sandboxes::{FOLDER, Sandboxes};
 use super::settings::Settings;
 use super::studio::{STUDIO, studio_key};
 use crate::api::Cause;
-use crate::blobs::FileBlobs;
+use crate::blobs::{FileBlobs, S3Blobs};
 use crate::cli::fault::{Fault, exit};
 use crate::engine::agent::projection::PromptHash;
 use crate::engine::model::provider::{ProviderLimits, Providers};
@@ -231,7 +231,6 @@ impl Opener {
     }
 
     /// Where the bytes of artifacts are.
-    #[cfg_attr(not(feature = "s3"), allow(unused_variables))]
     async fn blobs(&self, tenant: &TenantId) -> Result<Arc<dyn Blobs>, OpenFailure> {
         let failed = |place: &str, why: &str, repair: &str| {
             OpenFailure::Passing(Cause {
@@ -240,9 +239,8 @@ impl Opener {
                 repair: format!("{repair}; it is tried again by itself"),
             })
         };
-        #[cfg(feature = "s3")]
         if let Some(settings) = &self.settings.object_store {
-            let opened = crate::blobs::s3::S3Blobs::open(settings, tenant.as_str()).await;
+            let opened = S3Blobs::open(settings, tenant.as_str()).await;
             let place = format!("the bucket {} at {}", settings.bucket, settings.endpoint);
             let repair = "make the bucket, or correct `object-store-…`";
             let opened = opened.map_err(|error| failed(&place, &error.to_string(), repair))?;

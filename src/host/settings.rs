@@ -63,7 +63,7 @@ settings! {
     "sandbox-image", ["NYLORUN_SANDBOX_IMAGE"], false, "python:3.13-slim", "With the backend `docker`: the image of sandboxes that name none; it must be there, none is fetched";
     "docker-host", ["DOCKER_HOST"], false, "unix:///var/run/docker.sock", "With the backend `docker`: the socket of the daemon on this machine";
     "database-url", ["NYLORUN_DATABASE_URL"], true, "sqlite://HOME/nylorun.db", "Where the record is kept";
-    "object-store-endpoint", ["NYLORUN_OBJECT_STORE_ENDPOINT"], false, "", "URL of an S3 service that keeps the bytes of artifacts; without it they are in the home. Needs a build with `--features s3`";
+    "object-store-endpoint", ["NYLORUN_OBJECT_STORE_ENDPOINT"], false, "", "URL of an S3 service that keeps the bytes of artifacts; without it they are in the home";
     "object-store-access-key", ["NYLORUN_OBJECT_STORE_ACCESS_KEY"], false, "", "Id of the key for it";
     "object-store-secret-key", ["NYLORUN_OBJECT_STORE_SECRET_KEY"], false, "", "The key for it";
     "object-store-bucket", ["NYLORUN_OBJECT_STORE_BUCKET"], false, "nylorun", "Its bucket, which must be there";

@@ -9,7 +9,7 @@ use nylorun_actors::model::manifest::parse_duration_ms;
 use nylorun_actors::tenant::{HarnessMode, ModelOnCrash};
 
 use super::{Effective, Listen, Origin, SETTINGS, Settings, SettingsError, parse_port};
-use crate::blobs::{HAS_S3, S3Settings};
+use crate::blobs::S3Settings;
 use crate::gates::OutboundPolicy;
 use crate::harness_api::HarnessTokens;
 use crate::sandbox::choice::Preference;
@@ -153,9 +153,6 @@ impl<'a> Layers<'a> {
             let place = place("object-store-endpoint", origin);
             Err(SettingsError::Malformed { place, why: why.to_owned() })
         };
-        if !HAS_S3 {
-            return refuse("this build keeps artifacts in the home only: build it with `--features s3`");
-        }
         let text = |key| self.get(key, |text| Ok(text.to_owned()));
         let keys = (text("object-store-access-key")?, text("object-store-secret-key")?);
         let (Some(access_key), Some(secret_key)) = keys else {
