@@ -72,7 +72,7 @@ settings! {
     "tenant-id", ["NYLORUN_TENANT_ID"], true, "a new one", "Id of the Tenant, used on the first start";
     "tenant-name", ["NYLORUN_TENANT_NAME"], true, "default", "Name of the Tenant, used on the first start";
     "log", ["NYLORUN_LOG_FORMAT"], true, "text on a terminal, else json", "`text` or `json`";
-    "log-filter", ["NYLORUN_LOG"], true, "info,actix_server=warn", "Which log lines are written, `tracing` syntax";
+    "log-filter", ["NYLORUN_LOG"], true, "info,actix_server=warn,object_store=warn", "Which log lines are written, `tracing` syntax";
     "model-on-crash", ["NYLORUN_MODEL_ON_CRASH"], true, "repeat", "A model call that a crash has cut: `repeat` it, or leave it `uncertain`";
     "owner-lease-ms", ["NYLORUN_OWNER_LEASE_MS"], false, "30000", "Life of a session's lease";
     "advance-deadline-ms", ["NYLORUN_ADVANCE_DEADLINE_MS"], false, "3000000", "Age at which an advance is told to end";

@@ -3,11 +3,13 @@
 
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nylorun_actors::model::workspace::{BytesAnswer, FileEntry, ListAnswer, Listing, ToolOutcome};
+use nylorun_actors::model::workspace::{BytesAnswer, FileEntry, FileStamp, ListAnswer, Listing, ToolOutcome};
 use serde_json::json;
 
 use super::limits::{ANSWER_CHARS, EDIT_BYTES, LINE_CHARS};
@@ -290,8 +292,19 @@ pub fn edit(place: &Place, path: &str, old: &str, new: &str, all: bool) -> ToolO
     }
 }
 
+/// How long a file must have been left alone before it has a stamp: longer than the clocks of file systems are coarse, so
+/// that no later change can leave the stamp as it is. No process of the workspace runs while it is listed, so nothing has
+/// the file mapped either.
+const SETTLED: Duration = Duration::from_secs(3);
+
 /// The regular files below a directory, sorted, links left out.
 pub fn list(place: &Place, dir: &str, most: u64) -> ListAnswer {
+    list_at(place, dir, most, SystemTime::now())
+}
+
+fn list_at(place: &Place, dir: &str, most: u64, now: SystemTime) -> ListAnswer {
+    let settled = now.checked_sub(SETTLED).and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let settled = settled.map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(0));
     let root = place.resolve(dir);
     let path = dir.to_owned();
     if !fs::symlink_metadata(&root).is_ok_and(|meta| meta.is_dir()) {
@@ -309,9 +322,22 @@ pub fn list(place: &Place, dir: &str, most: u64) -> ListAnswer {
             break;
         }
         let (Ok(relative), Ok(meta)) = (entry.path().strip_prefix(&root), entry.metadata()) else { continue };
-        listing.entries.push(FileEntry { path: relative.display().to_string(), size: meta.len() });
+        // A name that is no text cannot be asked for afterwards, and must not pass for another.
+        let Some(path) = relative.to_str().map(str::to_owned) else { continue };
+        let stamp = Some(stamp(&meta)).filter(|stamp| stamp.changed < settled);
+        listing.entries.push(FileEntry { path, size: meta.len(), stamp });
     }
     ListAnswer::Listed { path, listing }
+}
+
+fn stamp(meta: &fs::Metadata) -> FileStamp {
+    let nanos = |seconds: i64, nanos: i64| seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
+    FileStamp {
+        device: meta.dev(),
+        inode: meta.ino(),
+        modified: nanos(meta.mtime(), meta.mtime_nsec()),
+        changed: nanos(meta.ctime(), meta.ctime_nsec()),
+    }
 }
 
 /// A file's bytes, unless it has more than `most`.

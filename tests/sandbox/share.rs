@@ -16,7 +16,7 @@ use nylorun_actors::ports::workspaces::WorkspaceManager as _;
 use serde_json::json;
 
 use super::figures::{Host, alive, children, gone, groups, resident};
-use super::support::{Spaces, for_each_backend};
+use super::support::{Spaces, for_each_backend, program};
 
 fn said(output: &nylorun_actors::model::Json) -> &str {
     output["stderr"].as_str().unwrap()
@@ -185,7 +185,7 @@ async fn where_the_kernel_does_not_limit_a_watcher_does(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     folders::make(&dir.path().join("space")).unwrap();
-    let runner = Runner::new(env!("CARGO_BIN_EXE_nylorun").into());
+    let runner = Runner::new(program());
     let run = async |command: &str, limits: Limits, seconds: u64| {
         let job = Job {
             cage: if kind == Kind::Namespaces { Cage::Namespaces } else { Cage::Landlock },
@@ -259,7 +259,7 @@ async fn kill_9_of_the_process_leaves_nothing_behind(kind: Kind) {
     let seconds = 200_000 + std::process::id();
     let mark = format!("sleep\0{seconds}");
     let bench = |command: &str, runs: &str| {
-        let mut bench = std::process::Command::new(env!("CARGO_BIN_EXE_nylorun"));
+        let mut bench = std::process::Command::new(program());
         bench.args([
             "bench",
             "sandbox",

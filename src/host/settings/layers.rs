@@ -220,7 +220,7 @@ impl<'a> Layers<'a> {
                 .get("log-filter", |text| {
                     check_filter(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
                 })?
-                .unwrap_or_else(|| "info,actix_server=warn".to_owned()),
+                .unwrap_or_else(|| "info,actix_server=warn,object_store=warn".to_owned()),
             model_on_crash: self
                 .get("model-on-crash", |text| match text {
                     "repeat" => Ok(ModelOnCrash::Repeat),

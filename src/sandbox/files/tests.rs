@@ -158,6 +158,65 @@ fn a_listing_has_regular_files_in_order_and_no_links() {
 }
 
 #[test]
+fn a_name_that_is_no_text_is_in_no_listing_and_passes_for_no_other() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let (dir, place) = place();
+    write(&place, "out/a\u{fffd}", "1");
+    fs::write(dir.path().join("out").join(std::ffi::OsStr::from_bytes(b"a\xff")), "22").unwrap();
+    let ListAnswer::Listed { listing, .. } = list(&place, "out", 9) else { panic!() };
+    let found: Vec<_> = listing.entries.iter().map(|entry| (entry.path.as_str(), entry.size)).collect();
+    assert_eq!(found, [("a\u{fffd}", 1)]);
+}
+
+/// The stamp of `out/f` for whoever looks so many seconds from now.
+fn stamp_in(place: &Place, seconds: u64) -> Option<FileStamp> {
+    let now = SystemTime::now() + Duration::from_secs(seconds);
+    let ListAnswer::Listed { listing, .. } = list_at(place, "out", 9, now) else { panic!() };
+    listing.entries[0].stamp
+}
+
+#[test]
+fn a_file_has_a_stamp_once_it_was_left_alone_and_no_change_leaves_it_the_same() {
+    let (dir, place) = place();
+    let path = dir.path().join("out/f");
+    write(&place, "out/f", "one");
+    assert_eq!(stamp_in(&place, 0), None, "it could change again before the clock of its file system moves");
+    let first = stamp_in(&place, 10).unwrap();
+    assert_eq!(stamp_in(&place, 20), Some(first));
+    let modified = fs::metadata(&path).unwrap().modified().unwrap();
+    let back = |file: &File| file.set_modified(modified).unwrap();
+    // The coarse clock must have moved; how long that takes is what a file must be left alone for.
+    let tick = || std::thread::sleep(Duration::from_millis(50));
+    let mut seen = vec![first];
+    let mut other = |what: &str| {
+        let stamp = stamp_in(&place, 10).unwrap();
+        assert_eq!(stamp.modified, first.modified, "{what}");
+        assert!(!seen.contains(&stamp), "{what}");
+        seen.push(stamp);
+    };
+    tick();
+    // Written over in place: as many bytes, and the time as it was.
+    let file = File::options().write(true).open(&path).unwrap();
+    std::io::Write::write_all(&mut &file, b"two").unwrap();
+    back(&file);
+    other("written in place");
+    tick();
+    // Another file takes its place.
+    let file = File::create(dir.path().join("other")).unwrap();
+    std::io::Write::write_all(&mut &file, b"six").unwrap();
+    back(&file);
+    fs::rename(dir.path().join("other"), &path).unwrap();
+    other("replaced");
+    tick();
+    // Gone and there again.
+    fs::remove_file(&path).unwrap();
+    let file = File::create(&path).unwrap();
+    std::io::Write::write_all(&mut &file, b"ten").unwrap();
+    back(&file);
+    other("made again");
+}
+
+#[test]
 fn bytes_are_read_up_to_their_limit() {
     let (dir, place) = place();
     fs::write(dir.path().join("f"), [0, 255, 1]).unwrap();

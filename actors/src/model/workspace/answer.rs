@@ -73,6 +73,34 @@ pub struct FileEntry {
     pub path: String,
     /// Bytes.
     pub size: u64,
+    /// Which file it is and when it last changed. Absent when that is not known, or when it could change once more without
+    /// a difference here. Ours alone: no listing that leaves the process has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stamp: Option<FileStamp>,
+}
+
+/// What no change of a file leaves as it was: two listings with the same stamp are of the same bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileStamp {
+    /// The device that it is on.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+    /// When its bytes changed, ns since 1970; who may write it may set this.
+    pub modified: i64,
+    /// When anything of it changed, ns since 1970; the system sets it.
+    pub changed: i64,
+}
+
+impl ListAnswer {
+    /// The answer as others know it: paths and sizes alone.
+    #[must_use]
+    pub fn plain(mut self) -> Self {
+        if let Self::Listed { listing, .. } = &mut self {
+            listing.entries.iter_mut().for_each(|entry| entry.stamp = None);
+        }
+        self
+    }
 }
 
 /// Answer to a [`WorkspaceBytes`].

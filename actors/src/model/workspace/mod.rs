@@ -15,7 +15,7 @@ pub mod key;
 pub mod record;
 pub mod report;
 
-pub use answer::{BytesAnswer, FileEntry, ListAnswer, Listing, SweptWorkspaces, ToolOutcome};
+pub use answer::{BytesAnswer, FileEntry, FileStamp, ListAnswer, Listing, SweptWorkspaces, ToolOutcome};
 pub use call::{
     BytesOf, FilesOf, Removal, Tool, WorkspaceBytes, WorkspaceCall, WorkspaceList, WorkspaceSession,
     WorkspaceSweep,
