@@ -278,13 +278,12 @@ pub fn edit(place: &Place, path: &str, old: &str, new: &str, all: bool) -> ToolO
         return failed("sandbox.error", message);
     }
     let edited = |file: &mut BufWriter<File>| {
-        let mut after = 0;
-        for (at, found) in text.match_indices(old) {
-            file.write_all(text[after..at].as_bytes())?;
+        let mut between = text.split(old);
+        file.write_all(between.next().unwrap_or_default().as_bytes())?;
+        between.try_for_each(|piece| {
             file.write_all(new.as_bytes())?;
-            after = at + found.len();
-        }
-        file.write_all(text[after..].as_bytes())
+            file.write_all(piece.as_bytes())
+        })
     };
     match replace(&path, edited) {
         Ok(()) => ToolOutcome::Completed { output: json!({"path": shown, "replacements": count}) },
