@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -291,10 +291,12 @@ pub fn edit(place: &Place, path: &str, old: &str, new: &str, all: bool) -> ToolO
     }
 }
 
-/// How long a file must have been left alone before it has a stamp: longer than the clocks of file systems are coarse, so
-/// that no later change can leave the stamp as it is. No process of the workspace runs while it is listed, so nothing has
-/// the file mapped either.
-const SETTLED: Duration = Duration::from_secs(3);
+/// How long a file must have been left alone before it has a stamp, so that no later change can leave the stamp as it is:
+/// longer than the clock of its file system is coarse. A time without a fraction may be of one that has none. No process
+/// of the workspace runs while it is listed, so nothing has the file mapped either.
+fn settles(stamp: &FileStamp) -> i64 {
+    if stamp.changed % 1_000_000_000 == 0 { 3_000_000_000 } else { 200_000_000 }
+}
 
 /// The regular files below a directory, sorted, links left out.
 pub fn list(place: &Place, dir: &str, most: u64) -> ListAnswer {
@@ -302,8 +304,7 @@ pub fn list(place: &Place, dir: &str, most: u64) -> ListAnswer {
 }
 
 fn list_at(place: &Place, dir: &str, most: u64, now: SystemTime) -> ListAnswer {
-    let settled = now.checked_sub(SETTLED).and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-    let settled = settled.map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(0));
+    let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(0));
     let root = place.resolve(dir);
     let path = dir.to_owned();
     if !fs::symlink_metadata(&root).is_ok_and(|meta| meta.is_dir()) {
@@ -323,7 +324,7 @@ fn list_at(place: &Place, dir: &str, most: u64, now: SystemTime) -> ListAnswer {
         let (Ok(relative), Ok(meta)) = (entry.path().strip_prefix(&root), entry.metadata()) else { continue };
         // A name that is no text cannot be asked for afterwards, and must not pass for another.
         let Some(path) = relative.to_str().map(str::to_owned) else { continue };
-        let stamp = Some(stamp(&meta)).filter(|stamp| stamp.changed < settled);
+        let stamp = Some(stamp(&meta)).filter(|stamp| stamp.changed < now - settles(stamp));
         listing.entries.push(FileEntry { path, size: meta.len(), stamp });
     }
     ListAnswer::Listed { path, listing }

@@ -79,10 +79,13 @@ fn what_a_call_saves_is_an_artifact_of_its_session_and_its_outcome_says_which() 
             json!({"content": "x"}),
             json!({"path": "/workspace/a/data.csv"}),
             json!({"path": "/workspace/a/data.csv", "name": "other", "contentType": "text/x-mine"}),
+            json!({"content": "of text, whose name says nothing", "name": "notes"}),
+            json!({"path": "/workspace/a/data", "name": "notes"}),
         ];
         let world = World::with_workspaces(saving(inputs)).await;
         let id = sandboxed(&world, "s").await;
         put(&world, &id, "/workspace/a/data.csv", "1,2\n");
+        put(&world, &id, "/workspace/a/data", "1,2\n");
         let tools = saves(&world, &id, "1").await;
         let outputs: Vec<Json> = tools.iter().map(|tool| tool["output"].clone()).collect();
         let of = |at: usize, name: &str, kind: &str, size: i64| {
@@ -96,8 +99,10 @@ fn what_a_call_saves_is_an_artifact_of_its_session_and_its_outcome_says_which() 
         assert_eq!(outputs[1], of(1, "artifact.txt", "text/plain", 1));
         assert_eq!(outputs[2], of(2, "data.csv", "text/csv", 4));
         assert_eq!(outputs[3], of(3, "other", "text/x-mine", 4));
+        assert_eq!(outputs[4], of(4, "notes", "text/plain; charset=utf-8", 32));
+        assert_eq!(outputs[5], of(5, "notes", "application/octet-stream", 4));
         let events = told(&world, &id, "artifact.").await;
-        assert_eq!(events.len(), 4);
+        assert_eq!(events.len(), 6);
         let (kind, payload) = &events[2];
         assert_eq!(kind, "artifact.created");
         let expected = json!({

@@ -1,6 +1,7 @@
 //! The tools read, write and edit over plain directories: limits, odd files, exact outputs.
 
 use std::os::unix::fs::symlink;
+use std::time::Duration;
 
 use nylorun_actors::model::Json;
 use tempfile::TempDir;
@@ -168,9 +169,10 @@ fn a_name_that_is_no_text_is_in_no_listing_and_passes_for_no_other() {
     assert_eq!(found, [("a\u{fffd}", 1)]);
 }
 
-/// The stamp of `out/f` for whoever looks so many seconds from now.
-fn stamp_in(place: &Place, seconds: u64) -> Option<FileStamp> {
-    let now = SystemTime::now() + Duration::from_secs(seconds);
+/// The stamp of `out/f` for whoever looks so long after it has changed.
+fn stamp_after(place: &Place, time: Duration) -> Option<FileStamp> {
+    let changed = stamp(&fs::metadata(place.root.join("out/f")).unwrap()).changed;
+    let now = UNIX_EPOCH + Duration::from_nanos(u64::try_from(changed).unwrap()) + time;
     let ListAnswer::Listed { listing, .. } = list_at(place, "out", 9, now) else { panic!() };
     listing.entries[0].stamp
 }
@@ -180,16 +182,17 @@ fn a_file_has_a_stamp_once_it_was_left_alone_and_no_change_leaves_it_the_same() 
     let (dir, place) = place();
     let path = dir.path().join("out/f");
     write(&place, "out/f", "one");
-    assert_eq!(stamp_in(&place, 0), None, "it could change again before the clock of its file system moves");
-    let first = stamp_in(&place, 10).unwrap();
-    assert_eq!(stamp_in(&place, 20), Some(first));
+    let (soon, later) = (Duration::from_millis(100), Duration::from_secs(4));
+    assert_eq!(stamp_after(&place, soon), None, "it could change again before the clock of its files moves");
+    let first = stamp_after(&place, later).unwrap();
+    assert_eq!(stamp_after(&place, later * 2), Some(first));
     let modified = fs::metadata(&path).unwrap().modified().unwrap();
     let back = |file: &File| file.set_modified(modified).unwrap();
     // The coarse clock must have moved; how long that takes is what a file must be left alone for.
     let tick = || std::thread::sleep(Duration::from_millis(50));
     let mut seen = vec![first];
     let mut other = |what: &str| {
-        let stamp = stamp_in(&place, 10).unwrap();
+        let stamp = stamp_after(&place, later).unwrap();
         assert_eq!(stamp.modified, first.modified, "{what}");
         assert!(!seen.contains(&stamp), "{what}");
         seen.push(stamp);
@@ -214,6 +217,16 @@ fn a_file_has_a_stamp_once_it_was_left_alone_and_no_change_leaves_it_the_same() 
     std::io::Write::write_all(&mut &file, b"ten").unwrap();
     back(&file);
     other("made again");
+}
+
+#[test]
+fn a_time_without_a_fraction_is_taken_for_one_of_a_coarse_clock() {
+    let of = |changed| settles(&FileStamp { device: 1, inode: 1, modified: 1, changed });
+    assert!(of(1_700_000_000_000_000_000) > 2_000_000_000, "some file systems count in twos of seconds");
+    assert!(
+        of(1_700_000_000_004_000_000) > 10_000_000,
+        "others by the ticks of the kernel, a hundredth or less"
+    );
 }
 
 #[test]
