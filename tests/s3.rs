@@ -17,6 +17,9 @@ use nylorun::blobs::S3Settings;
 use nylorun::blobs::s3::{PART_BYTES, S3Blobs};
 use nylorun_actors::ports::{Blob, BlobError, Blobs as _};
 
+/// Where `make test` installs it, below the folder of tests' files.
+const SERVER: &str = "s3-server";
+
 /// A server that speaks S3, until it is dropped.
 struct S3 {
     url: String,
@@ -35,7 +38,7 @@ impl S3 {
 
     /// One of this test's own on this port.
     fn at(port: u16) -> Option<Self> {
-        let packages: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join("s3-server");
+        let packages: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join(SERVER);
         if !packages.is_dir() {
             eprintln!(
                 "\n*** SKIPPED, nothing was tested: there is no {} (`make test`) ***\n",
@@ -49,9 +52,14 @@ impl S3 {
         command.env("PYTHONPATH", packages).env_remove("AWS_PROFILE");
         let process =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let it = Self { url: format!("http://127.0.0.1:{port}"), process: Some(process) };
+        let mut it = Self { url: format!("http://127.0.0.1:{port}"), process: Some(process) };
         let begun = Instant::now();
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let ended = it.process.as_mut().and_then(|process| process.try_wait().unwrap());
+            assert_eq!(
+                ended, None,
+                "the server that speaks S3 does not start; remove {SERVER} in target/tmp"
+            );
             assert!(begun.elapsed() < common::PATIENCE, "the server that speaks S3 never listened");
             std::thread::sleep(Duration::from_millis(50));
         }

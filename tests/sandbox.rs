@@ -18,6 +18,8 @@ mod escapes;
 mod figures;
 #[path = "sandbox/manager.rs"]
 mod manager;
+#[path = "sandbox/ordinary.rs"]
+mod ordinary;
 #[path = "sandbox/share.rs"]
 mod share;
 #[path = "sandbox/support.rs"]

@@ -172,6 +172,47 @@ fn a_turn_saves_artifacts_and_its_outputs_are_kept_in_serve() {
     saves_and_exports(&Server::start());
 }
 
+/// Rewrites the output in place with as many bytes, and puts its time back.
+fn rewrites(content: &str) -> Json {
+    let rewrite = "touch -r outputs/a /tmp/time && printf CONTENT >outputs/a && touch -r /tmp/time outputs/a";
+    bash(&rewrite.replace("CONTENT", content))
+}
+
+#[test]
+fn an_output_that_was_rewritten_with_its_size_and_time_as_they_were_is_kept_as_it_is_now() {
+    let server = Server::start();
+    let it = Client::of(&server);
+    let script = json!({"steps": [bash("mkdir -p outputs; printf one >outputs/a; printf x >outputs/b"), {"text": "made"}],
+    "cases": [
+        {"when": {"contains": "again"}, "steps": [{"text": "nothing new"}]},
+        {"when": {"contains": "two"}, "steps": [rewrites("two"), {"text": "done"}]},
+        {"when": {"contains": "six"}, "steps": [rewrites("six"), {"text": "done"}]},
+    ]});
+    let manifest = json!({"manifestSchemaVersion": 4, "id": "rewriter", "capabilities": [],
+        "metadata": {"nylorun.fixture": script}});
+    let put = json!({"requestId": "r", "implementationVersion": "1", "manifest": manifest});
+    it.send("PUT", "/v1/agents/rewriter", Some(put));
+    let open = json!({"requestId": "r", "agentId": "rewriter", "ownerUserId": "ada", "sandbox": {}});
+    it.send("PUT", "/v1/sessions/s", Some(open));
+    it.turn("go");
+    let id = until("the export", || it.artifacts().pop())["artifactId"].as_str().unwrap().to_owned();
+    // Long enough that the files are known by their stamps afterwards.
+    std::thread::sleep(Duration::from_millis(3_200));
+    it.turn("again 1");
+    it.turn("again 2");
+    // The second rewrite follows the first before any clock of a file system need have moved much.
+    for (version, text) in [(2, "two"), (3, "six")] {
+        it.turn(text);
+        until("the next version", || (it.artifacts()[0]["latestVersion"] == version).then_some(()));
+        let diff = it.get(&format!("/v1/artifacts/{id}/versions/{version}/diff"));
+        let changed: Vec<&Json> =
+            diff["changed"].as_array().unwrap().iter().map(|entry| &entry["path"]).collect();
+        assert_eq!(changed, [&json!("a")], "{diff}");
+        let got = server.run(&["artifacts", "get", &id, "--file", "a"]);
+        assert_eq!(common::stdout(&got), text, "{}", common::stderr(&got));
+    }
+}
+
 /// A harness process with workspaces.
 struct Harness(Child);
 

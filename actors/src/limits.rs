@@ -99,6 +99,9 @@ limits! {
     /// Time of one attempt of an export, ms.
     EXPORT_MS: u64 = 300_000, "time of a turn-end export", "300 s",
         "artifacts/export", "`artifact.export.failed`; the turn stands as it is", "fixed";
+    /// Files of exports that are remembered, so that they are not read again.
+    EXPORT_REMEMBERED: usize = 100_000, "files of turn-end exports that are not read again while they do not change", "100,000",
+        "artifacts/exported", "all are forgotten; the next export of each session reads its files", "fixed";
     /// Age from which a blob that nobody names is removed, ms.
     BLOB_GRACE_MS: u64 = 3_600_000, "age of bytes that no artifact names", "3600 s",
         "artifacts/sweep", "older ones are removed", "fixed";

@@ -175,7 +175,8 @@ fn work(
                 return Err(invalid("invalid params: a directory and at least one entry are needed"));
             }
             let listed = manager.list(list, claims);
-            sending(async move { listed.await.map(|answer| encode(&answer)) }, told, channel).boxed_local()
+            sending(async move { listed.await.map(|answer| encode(&answer.plain())) }, told, channel)
+                .boxed_local()
         }
         _ if params.get("bytes").is_some() && method == "workspace.read" => {
             let bytes: WorkspaceBytes = methods::params(params)?;

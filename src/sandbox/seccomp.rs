@@ -30,6 +30,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_request_key,
     libc::SYS_keyctl,
     libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
     libc::SYS_init_module,
     libc::SYS_finit_module,
     libc::SYS_delete_module,
@@ -49,8 +50,14 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_personality,
 ];
 
+/// What every cage refuses, whatever the arguments. A container's filter allows none of it.
+#[must_use]
+pub fn refused() -> &'static [libc::c_long] {
+    REFUSED
+}
+
 /// Namespaces, as flags of `clone`.
-const NAMESPACES: [libc::c_int; 7] = [
+pub(super) const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWUSER,
     libc::CLONE_NEWNS,
     libc::CLONE_NEWPID,

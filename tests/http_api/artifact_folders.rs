@@ -143,6 +143,41 @@ async fn a_folders_archive_has_every_file_whole_and_its_length_beforehand() {
     assert!(files == expected.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec())));
 }
 
+#[actix_web::test]
+async fn odd_names_of_files_are_the_same_in_tree_file_and_archive() {
+    let mut names = [
+        " space ",
+        "%2e%2e",
+        "-dash",
+        "...",
+        "a b/\u{65e5}\u{672c}.txt",
+        "back\\slash",
+        "con:col",
+        "new\nline",
+        "q\"uote",
+    ];
+    let files: Vec<(&str, &str)> = names.iter().map(|name| (*name, *name)).collect();
+    let api = with_outputs(&files).await;
+    let id = folder_id(&turn(&api, "1").await);
+    names.sort_unstable();
+    let base = format!("/v1/artifacts/{id}/versions/1");
+    let tree = api.app("GET", &format!("{base}/tree")).send().await.ok("GET", &format!("{VERSION}/tree"));
+    let paths: Vec<&str> =
+        tree["entries"].as_array().unwrap().iter().map(|entry| entry["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, names);
+    for name in names {
+        let segment: String = name.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let read = api.app("GET", &format!("{base}/files/{segment}")).send().await;
+        assert_eq!((read.status, read.text.as_str()), (200, name));
+    }
+    // A range is of no use for an archive, which is whole.
+    let request = api.app("GET", &format!("{base}/zip")).header("range", "bytes=0-3");
+    let response = request.stream().await;
+    assert_eq!((response.status().as_u16(), response.headers().get("accept-ranges")), (200, None));
+    let files = unzip(&response.bytes().await.unwrap());
+    assert_eq!(files, names.map(|name| (name.to_owned(), name.as_bytes().to_vec())));
+}
+
 /// Names and bytes of an archive whose files are stored as they are, found as readers find them: from its end, by its
 /// directory. Everything that is said twice must be the same, and every checksum right.
 pub fn unzip(archive: &[u8]) -> Vec<(String, Vec<u8>)> {

@@ -1,10 +1,11 @@
 //! The backend of containers, with a real daemon: what a workspace's container is, that nothing is left of it, and what is
 //! said where it cannot be had (spec: sandbox, sections 11 and 12).
 
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nylorun::sandbox::backend::HOST_UID;
 use nylorun::sandbox::choice::Kind;
 use nylorun_actors::model::Json;
 use nylorun_actors::model::workspace::{Removal, Tool, ToolOutcome, WorkspaceState, session_key};
@@ -29,6 +30,12 @@ fn of_instance(docker: &Dockerd, dir: &TempDir) -> Vec<String> {
     let label = format!("label=nylorun.instance={}", dir.path().join("sandboxes").display());
     let all = docker.docker(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &label]);
     all.lines().map(str::to_owned).collect()
+}
+
+/// The user and group of commands.
+fn who() -> (u32, u32) {
+    use nix::unistd::{Uid, getegid, geteuid};
+    if Uid::effective().is_root() { (HOST_UID, HOST_UID) } else { (geteuid().as_raw(), getegid().as_raw()) }
 }
 
 fn inspect(docker: &Dockerd, id: &str) -> Json {
@@ -95,7 +102,6 @@ async fn a_container_is_locked_down() {
         ("Privileged", json!(false)),
         ("CapDrop", json!(["ALL"])),
         ("CapAdd", json!(null)),
-        ("SecurityOpt", json!(["no-new-privileges"])),
         ("Init", json!(true)),
         ("IpcMode", json!("private")),
         ("PidMode", json!("")),
@@ -104,9 +110,39 @@ async fn a_container_is_locked_down() {
         ("MemorySwap", json!(256 << 20)),
         ("NanoCpus", json!(1_000_000_000)),
         ("PidsLimit", json!(514)),
+        ("CgroupnsMode", json!("private")),
+        ("UsernsMode", json!("")),
+        ("Devices", json!(null)),
+        ("DeviceCgroupRules", json!(null)),
+        ("GroupAdd", json!(null)),
+        ("Binds", json!(null)),
+        ("VolumesFrom", json!(null)),
+        ("PortBindings", json!(null)),
+        ("PublishAllPorts", json!(false)),
+        ("AutoRemove", json!(false)),
     ] {
-        assert_eq!(host[name], value, "{name}");
+        assert!(
+            host[name] == value || (value.is_null() && host[name].as_array().is_some_and(Vec::is_empty)),
+            "{name}: {}",
+            host[name]
+        );
     }
+    assert_eq!(
+        (&host["LogConfig"]["Type"], &host["RestartPolicy"]["MaximumRetryCount"]),
+        (&json!("none"), &json!(0))
+    );
+    assert!(["", "no"].contains(&host["RestartPolicy"]["Name"].as_str().unwrap()), "{host}");
+    for path in ["/proc/kcore", "/proc/keys", "/proc/sched_debug", "/sys/firmware", "/sys/kernel"] {
+        assert!(host["MaskedPaths"].as_array().unwrap().contains(&json!(path)), "{path}");
+    }
+    for path in ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"] {
+        assert!(host["ReadonlyPaths"].as_array().unwrap().contains(&json!(path)), "{path}");
+    }
+    let security: Vec<&str> =
+        host["SecurityOpt"].as_array().unwrap().iter().filter_map(Json::as_str).collect();
+    let [plain, filter] = security[..] else { panic!("{security:?}") };
+    let filter: Json = serde_json::from_str(filter.strip_prefix("seccomp=").unwrap()).unwrap();
+    assert_eq!((plain, &filter["defaultAction"]), ("no-new-privileges", &json!("SCMP_ACT_ERRNO")));
     let mounts: Vec<&str> = seen["Mounts"]
         .as_array()
         .unwrap()
@@ -116,9 +152,11 @@ async fn a_container_is_locked_down() {
     assert_eq!(mounts.len(), 2, "{mounts:?}");
     let said =
         spaces.says("s", "id -u; id -G; grep -E 'Cap|NoNew|Seccomp:' /proc/self/status | tr -d '\\t'").await;
+    let who = who().0;
     assert_eq!(
         said,
-        "64533\n64533\nCapInh:0000000000000000\nCapPrm:0000000000000000\nCapEff:0000000000000000\n\
+        format!("{who}\n{who}\n")
+            + "CapInh:0000000000000000\nCapPrm:0000000000000000\nCapEff:0000000000000000\n\
          CapBnd:0000000000000000\nCapAmb:0000000000000000\nNoNewPrivs:1\nSeccomp:2"
     );
     assert_eq!(spaces.says("s", "ulimit -c; ulimit -n").await, "0\n4096");
@@ -131,6 +169,133 @@ async fn a_container_is_locked_down() {
     let memory = spaces.bash("s", "head -c 600M /dev/zero | tail -c 600M | wc -c").await;
     assert_ne!(memory["stdout"], "629145600\n", "{memory}");
     assert_eq!(spaces.says("s", "echo fine").await, "fine");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_image_declares_opens_nothing() {
+    let Some(docker) = Dockerd::get() else { return };
+    let mut spaces = spaces(docker);
+    // A healthcheck would run beside commands, a volume would be a folder of the daemon's that nobody counts.
+    let image = |name: &str, volume: &str| {
+        let id = docker.docker(&["create", super::dockerd::IMAGE, "true"]);
+        docker.docker(&[
+            "commit",
+            "--change",
+            "HEALTHCHECK --interval=1s CMD touch /workspace/checked",
+            "--change",
+            &format!("VOLUME {volume}"),
+            "--change",
+            "LABEL nylorun.owner=nobody",
+            "--change",
+            "USER 0",
+            &id,
+            name,
+        ]);
+        docker.docker(&["rm", "--force", &id]);
+    };
+    image("nylorun-test:declares", "/data");
+    spaces.spec = json!({"image": "nylorun-test:declares"});
+    assert_ne!(spaces.says("s", "id -u").await, "0");
+    let container = of_instance(docker, &spaces.dir);
+    let seen = inspect(docker, &container[0]);
+    assert_eq!(seen["Config"]["Labels"]["nylorun.key"], key("s"));
+    assert_ne!(seen["Config"]["Labels"]["nylorun.owner"], "nobody");
+    assert_eq!(seen["State"]["Health"], json!(null), "{}", seen["State"]);
+    let filled = spaces.bash("s", "echo x > /data/x && head -c 100M /dev/zero > /data/full").await;
+    assert_ne!(filled["exitCode"], 0, "{filled}");
+    let size = spaces.says("s", "stat -c %s /data/full").await;
+    assert!(size.parse::<u64>().unwrap() <= 16 << 20, "{size}");
+    assert_eq!(docker.docker(&["volume", "ls", "--quiet"]), "");
+    spaces.manager.remove(Removal::everything()).await.unwrap();
+    // Among the workspace's files it would make folders of root's.
+    image("nylorun-test:inside", "/workspace/data");
+    spaces.spec = json!({"image": "nylorun-test:inside"});
+    let outcome = spaces.call("s", Tool::Bash, json!({"command": "true"})).await.unwrap();
+    let ToolOutcome::Failed { code, message } = outcome else { panic!() };
+    assert!(code == "sandbox.start_failed" && message.contains("/workspace/data"), "{code}: {message}");
+    spaces.manager.remove(Removal::everything()).await.unwrap();
+    for name in ["nylorun-test:declares", "nylorun-test:inside"] {
+        docker.docker(&["rmi", "--force", name]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_belong_to_the_user_of_commands_and_tools_and_all_of_them_can_be_removed() {
+    let Some(docker) = Dockerd::get() else { return };
+    let spaces = spaces(docker);
+    spaces.says("s", "echo made > made; mkdir -p dir/below; echo x > dir/below/x; echo t > /tmp/t").await;
+    spaces.output("s", Tool::Write, json!({"path": "tools/file", "content": "a tool\n"})).await;
+    for path in ["made", "dir/below/x", "tools", "tools/file", "../tmp/t"] {
+        let meta = std::fs::metadata(spaces.folder("s").join(path)).unwrap();
+        assert_eq!((meta.uid(), meta.gid()), who(), "{path}");
+    }
+    // What one of them has made the other one reads, changes and deletes, and so does the next container.
+    let edit = json!({"path": "made", "old_string": "made", "new_string": "edited"});
+    assert_eq!(spaces.output("s", Tool::Edit, edit).await["replacements"], 1);
+    assert_eq!(
+        spaces.says("s", "cat made; echo more >> tools/file; cat tools/file").await,
+        "edited\na tool\nmore"
+    );
+    docker.docker(&["rm", "--force", &of_instance(docker, &spaces.dir)[0]]);
+    assert_eq!(
+        spaces.says("s", "cat tools/file; rm -r tools dir; echo again > made; ls").await,
+        "a tool\nmore\nmade"
+    );
+    // Closed folders, odd names, files without a right: removed with the workspace.
+    spaces.says("s", "mkdir -p c/d; touch c/d/f c/\"$(printf 'a\\nb')\"; chmod 000 c/d/f c/d c; mkfifo pipe; ln -s /etc l").await;
+    spaces.manager.remove(Removal::everything()).await.unwrap();
+    assert!(!spaces.folder("s").parent().unwrap().exists());
+    assert!(std::fs::metadata("/etc/passwd").is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_daemon_that_ends_in_a_command_is_told_and_the_next_one_goes_on() {
+    if Dockerd::get().is_none() || !nix::unistd::Uid::effective().is_root() {
+        return;
+    }
+    let dir = tempfile::Builder::new().prefix(super::dockerd::FOLDER).tempdir().unwrap();
+    let mut daemon = Dockerd::command(dir.path()).spawn().unwrap();
+    let docker = Dockerd::at(dir.path());
+    let mut spaces = spaces(&docker);
+    spaces.manager = manager_of(&spaces.dir, Kind::Docker, |means| means.docker = docker.means());
+    let stop = |daemon: &mut std::process::Child, signal| {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(daemon.id().cast_signed()), signal).unwrap();
+        daemon.wait().unwrap();
+    };
+    spaces.says("s", "echo kept > file").await;
+    for signal in [nix::sys::signal::Signal::SIGTERM, nix::sys::signal::Signal::SIGKILL] {
+        let begun = spaces.folder("s").join("begun");
+        let _ = std::fs::remove_file(&begun);
+        let call = tokio::spawn(spaces.start("s", Tool::Bash, json!({"command": "touch begun; sleep 300"})));
+        while !begun.exists() {
+            assert!(!call.is_finished());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let began = Instant::now();
+        stop(&mut daemon, signal);
+        // Killed it is lost: nobody knows how it went on. Stopped it has ended the command itself.
+        match call.await.unwrap() {
+            Err(error) => assert!(error.message.contains("the sandbox was lost"), "{error:?}"),
+            Ok(ToolOutcome::Completed { output }) => assert_eq!(output["exitCode"], 137, "{output}"),
+            Ok(failed) => panic!("{failed:?}"),
+        }
+        assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
+        let outcome = spaces.call("s", Tool::Bash, json!({"command": "true"})).await.unwrap();
+        let ToolOutcome::Failed { code, message } = outcome else { panic!() };
+        assert_eq!(code, "sandbox.start_failed", "{message}");
+        assert!(message.contains("the Docker daemon is not there any more"), "{message}");
+        // The daemon below it dies with one that is killed, and may be taken for alive until somebody has waited for it.
+        let _ = std::fs::remove_file(dir.path().join("exec/containerd/containerd.pid"));
+        daemon = Dockerd::command(dir.path()).spawn().unwrap();
+        let docker = Dockerd::at(dir.path());
+        assert_eq!(spaces.says("s", "cat file").await, "kept");
+        let all = of_instance(&docker, &spaces.dir);
+        assert_eq!(all.len(), 1, "what could not be removed then is removed now: {all:?}");
+    }
+    spaces.manager.close(None).await;
+    assert_eq!(of_instance(&docker, &spaces.dir), [""; 0]);
+    stop(&mut daemon, nix::sys::signal::Signal::SIGTERM);
+    Dockerd::clear(dir.path());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -43,10 +43,11 @@ done
 exec 9<"$users"; flock -x 9; end
 "#;
 
-/// Lists the files of an image: essential packages, Perl's own modules, and the libraries that their programs need.
+/// Lists the files of an image: essential packages, Python where there is one, and the libraries that their programs need.
 const LIST: &str = r#"
 packages=$(dpkg-query -W -f '${Essential} ${Package}\n' | awk '$1 == "yes" { print $2 }')
-dpkg -L $packages procps 2>/dev/null | grep -v -E '^/usr/share/(doc|man|locale|info|lintian|bug)/|^/etc/|^/(var|run|boot)|^/\.$' >"$1.all"
+python=$(dpkg-query -W -f '${Package}\n' 'python3*-minimal' 'libpython3*-minimal' 'libpython3*-stdlib' python3 2>/dev/null)
+dpkg -L $packages procps $python 2>/dev/null | grep -v -E '^/usr/share/(doc|man|locale|info|lintian|bug)/|^/etc/|^/(var|run|boot)|^/\.$' >"$1.all"
 while read -r file; do [ -f "$file" ] && [ -x "$file" ] && echo "$file"; done <"$1.all" | xargs ldd 2>/dev/null |
     grep -o '/[^ ]*' | grep -v ':$' | sort -u | while read -r library; do echo "$library"; readlink -f "$library"; done >>"$1.all"
 printf '%s\n' /bin /sbin /lib /lib64 /etc /etc/passwd /etc/group /tmp >>"$1.all"
@@ -84,6 +85,10 @@ impl Dockerd {
     }
 
     fn find() -> Option<Self> {
+        if let Some(dir) = std::env::var_os(super::ordinary::DAEMON) {
+            // Whoever has started this process holds it.
+            return Some(Self { dir: dir.into(), _user: File::open("/dev/null").unwrap() });
+        }
         if let Some(why) = missing() {
             eprintln!("\n*** SKIPPED, nothing was tested: {why} ***\n");
             return None;
@@ -118,6 +123,47 @@ impl Dockerd {
         DockerMeans { host: Some(format!("unix://{}", self.socket().display())), image: IMAGE.to_owned() }
     }
 
+    /// Its folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A daemon of a test's own, which may be ended: what it takes to start it.
+    pub fn command(dir: &Path) -> Command {
+        let mut daemon = Command::new("dockerd");
+        let of = |name: &str| dir.join(name).display().to_string();
+        daemon.args(["--host", &format!("unix://{}", of("docker.sock"))]);
+        for (flag, name) in [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")] {
+            daemon.args([flag, &of(name)]);
+        }
+        daemon.args(["--iptables=false", "--ip-forward=false", "--ip-masq=false", "--bridge=none"]);
+        daemon.arg("--userland-proxy=false");
+        daemon.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(dir.join("log")).unwrap());
+        daemon
+    }
+
+    /// Removes the folder of one that has ended.
+    pub fn clear(dir: &Path) {
+        let clear = Command::new("bash").args(["-c", CLEAR, "clear"]).arg(dir).status();
+        assert!(clear.unwrap().success());
+    }
+
+    /// One that is there, in a folder, with its image.
+    pub fn at(dir: &Path) -> Self {
+        let daemon = Self { dir: dir.to_owned(), _user: File::open("/dev/null").unwrap() };
+        let began = Instant::now();
+        while !daemon.answers() {
+            let log = || fs::read_to_string(dir.join("log")).unwrap_or_default();
+            assert!(began.elapsed() < Duration::from_secs(60), "the daemon does not start:\n{}", log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        if !dir.join("imported").exists() {
+            daemon.import();
+            fs::write(dir.join("imported"), "").unwrap();
+        }
+        daemon
+    }
+
     fn socket(&self) -> PathBuf {
         self.dir.join("docker.sock")
     }
@@ -141,8 +187,7 @@ impl Dockerd {
 
     fn start(&self, users: &Path) {
         // What one that was killed has left: nobody else uses this folder.
-        let clear = Command::new("bash").args(["-c", CLEAR, "clear"]).arg(&self.dir).status();
-        assert!(clear.unwrap().success());
+        Self::clear(&self.dir);
         fs::create_dir_all(&self.dir).unwrap();
         let beside = Command::new("setsid")
             .args(["--fork", "bash", "-c", BESIDE, "beside"])

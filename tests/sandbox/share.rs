@@ -15,7 +15,7 @@ use nylorun_actors::ports::workspaces::WorkspaceManager as _;
 use serde_json::json;
 
 use super::figures::{Host, alive, children, gone, groups, resident};
-use super::support::{Spaces, for_each_backend};
+use super::support::{Spaces, for_each_backend, program};
 
 fn said(output: &nylorun_actors::model::Json) -> &str {
     output["stderr"].as_str().unwrap()
@@ -186,7 +186,7 @@ async fn where_the_kernel_does_not_limit_a_watcher_does(kind: Kind) {
     folders::make(&dir.path().join("space")).unwrap();
     let cage = if kind == Kind::Namespaces { Cage::Namespaces } else { Cage::Landlock };
     let ground = Ground { cage, root: folders::root(dir.path()).unwrap(), host_uid: HOST_UID };
-    let runner = Runner::new(env!("CARGO_BIN_EXE_nylorun").into(), ground);
+    let runner = Runner::new(program(), ground);
     let run = async |command: &str, limits: Limits, seconds: u64| {
         let job = Job {
             folder: "space".to_owned(),
@@ -258,7 +258,7 @@ async fn kill_9_of_the_process_leaves_nothing_behind(kind: Kind) {
     let seconds = 200_000 + std::process::id();
     let mark = format!("sleep\0{seconds}");
     let bench = |command: &str, runs: &str| {
-        let mut bench = std::process::Command::new(env!("CARGO_BIN_EXE_nylorun"));
+        let mut bench = std::process::Command::new(program());
         bench.args([
             "bench",
             "sandbox",

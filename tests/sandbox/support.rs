@@ -149,13 +149,19 @@ impl Spaces {
     }
 }
 
+/// The program; a copy where an ordinary user finds it, when tests run as one.
+pub fn program() -> PathBuf {
+    std::env::var_os(super::ordinary::PROGRAM)
+        .map_or_else(|| env!("CARGO_BIN_EXE_nylorun").into(), PathBuf::from)
+}
+
 pub fn manager(dir: &TempDir, kind: Kind, limits: Limits) -> Manager {
     manager_of(dir, kind, |means| means.limits = limits)
 }
 
 pub fn manager_of(dir: &TempDir, kind: Kind, change: impl FnOnce(&mut Means)) -> Manager {
     let root = dir.path().join("sandboxes");
-    let mut means = Means::new(env!("CARGO_BIN_EXE_nylorun").into(), root.clone());
+    let mut means = Means::new(program(), root.clone());
     if let Some(docker) = (kind == Kind::Docker).then(Dockerd::get).flatten() {
         means.docker = docker.means();
     }

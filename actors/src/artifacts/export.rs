@@ -1,7 +1,8 @@
 //! The export at the end of a turn: what is in `/workspace/outputs` is kept as a version of the session's folder `outputs`
-//! (spec: sandbox, section 14; durability, section 8.4). It never fails a turn.
+//! (spec: sandbox, section 14; durability, section 8.4). It never fails a turn. What it has read it does not read again until
+//! the listing says that it has changed ([`exported`](super::exported)); a listing over the wire says nothing of that.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
+use super::exported::{ReadFile, ReadFiles};
 use super::{Artifacts, is_unknown};
 use crate::limits::{EXPORT_BYTES, EXPORT_FILES, EXPORT_MS};
 use crate::model::artifact::{ArtifactKind, ArtifactSource, OUTPUTS, media_type_of};
@@ -19,7 +21,7 @@ use crate::model::folder::{FOLDER_TYPE, FolderEntry, FolderManifest, is_inner_pa
 use crate::model::ids::{SessionId, TurnId};
 use crate::model::json::JsonMap;
 use crate::model::workspace::{BytesAnswer, BytesOf, FileEntry, FilesOf, ListAnswer};
-use crate::ports::store::{ArtifactRow, ArtifactVersionRow, Reads, StoreError};
+use crate::ports::store::{ArtifactContentRow, ArtifactRow, ArtifactVersionRow, Reads, StoreError};
 use crate::ports::workspaces::{WorkspaceOf, Workspaces};
 use crate::ports::{BlobError, WorkspaceError};
 use crate::rules::Refusal;
@@ -161,6 +163,9 @@ impl Export<'_> {
         // Dropped at any point, what was written is left to the sweep; an error below removes it at once.
         let mut kept = Kept::default();
         let result = self.keep(&*workspaces, &workspace, &listing.entries, &before, most, &mut kept).await;
+        if matches!(result, Ok(_) | Err(NotExported::Nothing)) {
+            self.artifacts.exported.put(self.session, std::mem::take(&mut kept.read));
+        }
         if result.is_err() && !kept.unknown {
             self.artifacts.discard(std::mem::take(&mut kept.written)).await;
         }
@@ -189,8 +194,11 @@ impl Export<'_> {
 
     /// Judges the listing, before a byte is read.
     fn fits(&self, entries: &[FileEntry], limits: &ArtifactLimits, most: i64) -> Result<(), NotExported> {
-        let mut sum = 0i64;
+        let (mut sum, mut paths) = (0i64, HashSet::with_capacity(entries.len()));
         for entry in entries {
+            if !paths.insert(entry.path.as_str()) {
+                return Err(NotExported::Failed("a file was listed twice".to_owned()));
+            }
             if !is_inner_path(&entry.path) {
                 return Err(NotExported::Failed("a file has a path that cannot be kept".to_owned()));
             }
@@ -201,12 +209,7 @@ impl Export<'_> {
             sum = sum.saturating_add(size);
         }
         if sum > most {
-            return Err(skipped(
-                "too_large",
-                format!("together they have more than {most} bytes"),
-                most,
-                None,
-            ));
+            return Err(together_too_large(most));
         }
         Ok(())
     }
@@ -222,42 +225,77 @@ impl Export<'_> {
     ) -> Result<Stored, NotExported> {
         let mut entries = Vec::with_capacity(listed.len());
         let (mut sum, mut added) = (0i64, 0i64);
+        let earlier = self.artifacts.exported.of(self.session);
+        let there = if earlier.is_empty() { HashMap::new() } else { self.contents(before).await? };
         for file in listed {
             if self.tree.is_closing() {
                 return Err(NotExported::Aborted);
             }
-            let path = format!("{OUTPUTS_DIR}/{}", file.path);
-            let max_bytes = u64::try_from(before.limits.file_bytes).unwrap_or(0);
-            let bytes = match workspaces.bytes(workspace.clone(), BytesOf { path, max_bytes }).await? {
-                BytesAnswer::Read { base64, .. } => {
-                    let odd = |_| NotExported::Failed("a file came in no base64".to_owned());
-                    Bytes::from(STANDARD.decode(base64).map_err(odd)?)
+            let known = earlier.get(&file.path).filter(|read| read.is(file));
+            let (size, sha256) = match known.and_then(|read| there.get(&read.sha256)) {
+                Some(content) => {
+                    kept.contents.entry(content.sha256.clone()).or_insert_with(|| content.clone());
+                    sum = sum.saturating_add(content.size);
+                    (content.size, content.sha256.clone())
                 }
-                // It has gone since the listing.
-                BytesAnswer::Missing { .. } => continue,
-                BytesAnswer::Failed { code, .. } if code == "artifact.too_large" => {
-                    return Err(file_too_large(before.limits.file_bytes, &file.path));
+                None => {
+                    let Some(bytes) = self.read(workspaces, workspace, file, before).await? else { continue };
+                    let size = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
+                    sum = sum.saturating_add(size);
+                    if sum > most {
+                        return Err(together_too_large(most));
+                    }
+                    (size, self.content(bytes, kept, &mut added, before).await?)
                 }
-                BytesAnswer::Failed { message, .. } => return Err(NotExported::Failed(message)),
             };
-            let size = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
-            sum = sum.saturating_add(size);
-            if sum > most {
-                let message = format!("together they have more than {most} bytes");
-                return Err(skipped("too_large", message, most, None));
+            if let Some(stamp) = file.stamp {
+                let read =
+                    ReadFile { stamp, size: u64::try_from(size).unwrap_or(u64::MAX), sha256: sha256.clone() };
+                kept.read.insert(file.path.clone(), read);
             }
-            let content = self.content(bytes, kept, &mut added, before).await?;
-            entries.push(FolderEntry {
-                content_type: media_type_of(&file.path).to_owned(),
-                path: file.path.clone(),
-                size,
-                sha256: content,
-            });
+            let content_type = media_type_of(&file.path).to_owned();
+            entries.push(FolderEntry { content_type, path: file.path.clone(), size, sha256 });
         }
         if entries.is_empty() {
             return Err(NotExported::Nothing);
         }
         self.commit(FolderManifest::of(entries), before, kept).await
+    }
+
+    /// The contents of the folder's last version: what of them is still needed is there.
+    async fn contents(&self, before: &Before) -> Result<HashMap<String, NewContent>, NotExported> {
+        let Some((_, Some(version))) = &before.folder else { return Ok(HashMap::new()) };
+        let (id, number) = (version.artifact_id.clone(), version.version);
+        let read = move |reads: &mut dyn Reads| reads.artifact_contents(&id, number);
+        let rows = self.tree.ports.store.read::<_, StoreError, _>(read).await?;
+        let content = |row: ArtifactContentRow| {
+            let ArtifactContentRow { sha256, size, crc32, .. } = row;
+            (sha256.clone(), NewContent { sha256, size, crc32, blob_key: None })
+        };
+        Ok(rows.into_iter().map(content).collect())
+    }
+
+    /// The bytes of one file. `None`: it has gone since the listing.
+    async fn read(
+        &self,
+        workspaces: &dyn Workspaces,
+        workspace: &WorkspaceOf,
+        file: &FileEntry,
+        before: &Before,
+    ) -> Result<Option<Bytes>, NotExported> {
+        let path = format!("{OUTPUTS_DIR}/{}", file.path);
+        let max_bytes = u64::try_from(before.limits.file_bytes).unwrap_or(0);
+        match workspaces.bytes(workspace.clone(), BytesOf { path, max_bytes }).await? {
+            BytesAnswer::Read { base64, .. } => {
+                let odd = |_| NotExported::Failed("a file came in no base64".to_owned());
+                Ok(Some(Bytes::from(STANDARD.decode(base64).map_err(odd)?)))
+            }
+            BytesAnswer::Missing { .. } => Ok(None),
+            BytesAnswer::Failed { code, .. } if code == "artifact.too_large" => {
+                Err(file_too_large(before.limits.file_bytes, &file.path))
+            }
+            BytesAnswer::Failed { message, .. } => Err(NotExported::Failed(message)),
+        }
     }
 
     /// Keeps the bytes of one file, unless somebody has them. Answers their hash.
@@ -352,10 +390,16 @@ struct Kept {
     written: Vec<String>,
     /// Nobody knows whether it did.
     unknown: bool,
+    /// The files that have a stamp.
+    read: ReadFiles,
 }
 
 fn file_too_large(limit: i64, path: &str) -> NotExported {
     skipped("file_too_large", format!("a file has more than {limit} bytes"), limit, Some(path))
+}
+
+fn together_too_large(most: i64) -> NotExported {
+    skipped("too_large", format!("together they have more than {most} bytes"), most, None)
 }
 
 fn tenant_total(limit: i64) -> NotExported {

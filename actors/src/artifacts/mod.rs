@@ -6,9 +6,11 @@
 //! | this file | uploads, reading, deleting |
 //! | [`save`] | the tool `save_artifact` |
 //! | [`export`] | the export at the end of a turn |
+//! | [`exported`] | what exports have read already |
 //! | [`sweep`] | blobs that nobody names |
 
 pub(crate) mod export;
+mod exported;
 pub(crate) mod save;
 pub(crate) mod sweep;
 
@@ -18,6 +20,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use self::exported::Exported;
 use crate::limits::{FOLDER_MANIFEST_BYTES, UPLOADS};
 use crate::model::artifact::{ArtifactSource, VersionAt, upload_type};
 use crate::model::folder::{FolderEntry, FolderManifest};
@@ -48,13 +51,14 @@ pub struct Artifacts {
     store: StoreHandle,
     blobs: Arc<dyn Blobs>,
     uploads: Arc<Semaphore>,
+    exported: Arc<Exported>,
 }
 
 impl Artifacts {
     /// Rows in this store, bytes in these blobs.
     #[must_use]
     pub fn new(store: StoreHandle, blobs: Arc<dyn Blobs>) -> Self {
-        Self { store, blobs, uploads: Arc::new(Semaphore::new(UPLOADS)) }
+        Self { store, blobs, uploads: Arc::new(Semaphore::new(UPLOADS)), exported: Arc::default() }
     }
 
     /// Begins an upload: who may write there, whether a declared length fits, and which type it will have. `header` is the

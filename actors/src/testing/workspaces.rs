@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::model::Json;
 use crate::model::ids::TenantId;
 use crate::model::workspace::{
-    BytesAnswer, Claim, ClaimKind, FileEntry, ListAnswer, Listing, Removal, Tool, ToolOutcome,
+    BytesAnswer, Claim, ClaimKind, FileEntry, FileStamp, ListAnswer, Listing, Removal, Tool, ToolOutcome,
     WorkspaceBytes, WorkspaceCall, WorkspaceList, WorkspaceRecord, WorkspaceReport, WorkspaceSession,
     WorkspaceState, sandbox_key,
 };
@@ -30,10 +30,24 @@ pub struct FakeWorkspaces(Arc<Inner>);
 struct Inner {
     tenant: TenantId,
     records: Mutex<BTreeMap<String, WorkspaceRecord>>,
-    files: Mutex<BTreeMap<(String, String), String>>,
+    files: Mutex<BTreeMap<(String, String), File>>,
+    /// Of files that were read for artifacts.
+    reads: AtomicUsize,
+    stamps: AtomicUsize,
     given_up: AtomicUsize,
     /// Held while something is removed.
     removals: Arc<tokio::sync::Mutex<()>>,
+}
+
+struct File {
+    content: String,
+    stamp: Option<FileStamp>,
+}
+
+impl File {
+    fn new(content: &str) -> Self {
+        Self { content: content.to_owned(), stamp: None }
+    }
 }
 
 /// Counts a call that was dropped before it ended.
@@ -55,6 +69,8 @@ impl FakeWorkspaces {
             tenant,
             records: Mutex::default(),
             files: Mutex::default(),
+            reads: AtomicUsize::new(0),
+            stamps: AtomicUsize::new(0),
             given_up: AtomicUsize::new(0),
             removals: Arc::default(),
         })))
@@ -62,7 +78,26 @@ impl FakeWorkspaces {
 
     /// Puts a file into a workspace, as a command in it would.
     pub fn put(&self, key: &str, path: &str, content: &str) {
-        self.0.files.lock().unwrap().insert((key.to_owned(), path.to_owned()), content.to_owned());
+        self.0.files.lock().unwrap().insert((key.to_owned(), path.to_owned()), File::new(content));
+    }
+
+    /// Removes a file.
+    pub fn take(&self, key: &str, path: &str) {
+        self.0.files.lock().unwrap().remove(&(key.to_owned(), path.to_owned()));
+    }
+
+    /// Time passes: files that have none get a stamp, which they keep until they are put again.
+    pub fn settle(&self) {
+        for file in self.0.files.lock().unwrap().values_mut().filter(|file| file.stamp.is_none()) {
+            let changed = i64::try_from(self.0.stamps.fetch_add(1, Ordering::SeqCst)).unwrap();
+            file.stamp = Some(FileStamp { device: 1, inode: 1, modified: 1, changed });
+        }
+    }
+
+    /// Files whose bytes were read so far.
+    #[must_use]
+    pub fn reads(&self) -> usize {
+        self.0.reads.load(Ordering::SeqCst)
     }
 
     /// Calls that were given up.
@@ -124,11 +159,11 @@ impl Inner {
             Tool::Write => {
                 let (path, content) = (text("path"), text("content"));
                 let output = json!({"path": path, "bytes": content.len()});
-                self.files.lock().unwrap().insert((key, path), content);
+                self.files.lock().unwrap().insert((key, path), File::new(&content));
                 ToolOutcome::Completed { output }
             }
             Tool::Read => match self.files.lock().unwrap().get(&(key, text("path"))) {
-                Some(content) => ToolOutcome::Completed { output: json!(content) },
+                Some(file) => ToolOutcome::Completed { output: json!(file.content) },
                 None => ToolOutcome::failed("sandbox.not_found", "no such file"),
             },
             Tool::Edit | Tool::Grep | Tool::Glob => ToolOutcome::failed("sandbox.unsupported", "not here"),
@@ -174,9 +209,9 @@ impl WorkspaceManager for FakeWorkspaces {
         let key = list.session.key(&self.0.tenant);
         let files = self.0.files.lock().unwrap();
         let below = format!("{}/", list.list.dir);
-        let entries = files.iter().filter(|((of, _), _)| *of == key).filter_map(|((_, path), content)| {
+        let entries = files.iter().filter(|((of, _), _)| *of == key).filter_map(|((_, path), file)| {
             let path = path.strip_prefix(&below)?.to_owned();
-            Some(FileEntry { path, size: content.len() as u64 })
+            Some(FileEntry { path, size: file.content.len() as u64, stamp: file.stamp })
         });
         let most = usize::try_from(list.list.max_entries).unwrap_or(usize::MAX);
         let mut entries: Vec<FileEntry> = entries.collect();
@@ -198,7 +233,9 @@ impl WorkspaceManager for FakeWorkspaces {
     ) -> BoxFuture<'static, Result<BytesAnswer, ApiError>> {
         let (key, path) = (bytes.session.key(&self.0.tenant), bytes.bytes.path);
         let most = usize::try_from(bytes.bytes.max_bytes).unwrap_or(usize::MAX);
-        let found = self.0.files.lock().unwrap().get(&(key, path.clone())).cloned();
+        self.0.reads.fetch_add(1, Ordering::SeqCst);
+        let files = self.0.files.lock().unwrap();
+        let found = files.get(&(key, path.clone())).map(|file| file.content.clone());
         async move {
             Ok(match found {
                 Some(text) if text.len() > most => {

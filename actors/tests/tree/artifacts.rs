@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use nylorun_actors::limits::{BLOB_GRACE_MS, BLOB_SWEEP_EVERY_MS, EXPORT_FILES};
 use nylorun_actors::model::Json;
 use nylorun_actors::model::artifact::VersionAt;
@@ -78,10 +79,13 @@ fn what_a_call_saves_is_an_artifact_of_its_session_and_its_outcome_says_which() 
             json!({"content": "x"}),
             json!({"path": "/workspace/a/data.csv"}),
             json!({"path": "/workspace/a/data.csv", "name": "other", "contentType": "text/x-mine"}),
+            json!({"content": "of text, whose name says nothing", "name": "notes"}),
+            json!({"path": "/workspace/a/data", "name": "notes"}),
         ];
         let world = World::with_workspaces(saving(inputs)).await;
         let id = sandboxed(&world, "s").await;
         put(&world, &id, "/workspace/a/data.csv", "1,2\n");
+        put(&world, &id, "/workspace/a/data", "1,2\n");
         let tools = saves(&world, &id, "1").await;
         let outputs: Vec<Json> = tools.iter().map(|tool| tool["output"].clone()).collect();
         let of = |at: usize, name: &str, kind: &str, size: i64| {
@@ -95,8 +99,10 @@ fn what_a_call_saves_is_an_artifact_of_its_session_and_its_outcome_says_which() 
         assert_eq!(outputs[1], of(1, "artifact.txt", "text/plain", 1));
         assert_eq!(outputs[2], of(2, "data.csv", "text/csv", 4));
         assert_eq!(outputs[3], of(3, "other", "text/x-mine", 4));
+        assert_eq!(outputs[4], of(4, "notes", "text/plain; charset=utf-8", 32));
+        assert_eq!(outputs[5], of(5, "notes", "application/octet-stream", 4));
         let events = told(&world, &id, "artifact.").await;
-        assert_eq!(events.len(), 4);
+        assert_eq!(events.len(), 6);
         let (kind, payload) = &events[2];
         assert_eq!(kind, "artifact.created");
         let expected = json!({
@@ -380,5 +386,85 @@ fn bytes_that_nobody_names_are_removed_when_they_are_old_and_named_ones_never() 
         world.blobs.age(Duration::from_millis(BLOB_GRACE_MS));
         tokio::time::sleep(Duration::from_millis(BLOB_SWEEP_EVERY_MS + 10_000)).await;
         assert_eq!(world.blobs.contents(), ["kept"]);
+    });
+}
+
+#[test]
+fn an_output_is_read_again_when_its_stamp_has_changed_or_it_has_none_and_not_otherwise() {
+    sim(|| async {
+        let world = World::with_workspaces(FakeEngine::of(vec![Step::Model(0)])).await;
+        let id = sandboxed(&world, "s").await;
+        let workspaces = Arc::clone(world.workspaces.as_ref().unwrap());
+        let key = session_key(world.tenant.id(), &id);
+        for (path, content) in [("a", "same"), ("b", "same"), ("c", "else")] {
+            put(&world, &id, &format!("/workspace/outputs/{path}"), content);
+        }
+        // What each turn reads, and the events of artifacts after it.
+        let mut turns = 0;
+        let mut reads = async |why: &str| {
+            turns += 1;
+            let before = workspaces.reads();
+            let events = turn(&world, &id, &turns.to_string()).await;
+            println!("{why}: {}", workspaces.reads() - before);
+            (workspaces.reads() - before, events)
+        };
+        assert_eq!(reads("the first time").await.0, 3);
+        let (read, events) = reads("without a stamp nothing tells that they are the same").await;
+        assert_eq!((read, events.len()), (3, 1));
+        workspaces.settle();
+        assert_eq!(reads("with their first stamps").await.0, 3);
+        assert_eq!(reads("as they were").await, (0, events));
+        // As many bytes as before.
+        put(&world, &id, "/workspace/outputs/b", "news");
+        let (read, events) = reads("one has changed").await;
+        assert_eq!((read, events.len(), &events[1].1["version"]), (1, 2, &json!(2)));
+        assert_eq!(events[1].1["fileCount"], 3);
+        workspaces.settle();
+        assert_eq!(reads("it has a stamp now").await.0, 1);
+        workspaces.take(&key, "/workspace/outputs/a");
+        let (read, events) = reads("one has gone").await;
+        assert_eq!((read, events[2].1["fileCount"].as_i64()), (0, Some(2)));
+        // It comes back with bytes that the last version does not have.
+        put(&world, &id, "/workspace/outputs/a", "same");
+        workspaces.settle();
+        assert_eq!(reads("one is there again").await.0, 1);
+        // Every file of the last version is whole.
+        let folder = events[0].1["artifactId"].as_str().unwrap();
+        let artifacts = world.tenant.artifacts();
+        let (_, version) = artifacts.version(folder, VersionAt::Latest, &Reach::All).await.unwrap();
+        assert_eq!((version.version, version.size), (4, 12));
+        for (path, content) in [("a", "same"), ("b", "news"), ("c", "else")] {
+            let (entry, row) = artifacts.file(&version, path).await.unwrap();
+            let pieces = artifacts.open(&row.blob_key, 0, u64::try_from(entry.size).unwrap()).await.unwrap();
+            let bytes: Vec<bytes::Bytes> = pieces.map(Result::unwrap).collect().await;
+            assert_eq!(bytes.concat(), content.as_bytes(), "{path}");
+        }
+        // Nobody has the bytes any more: they are read for a new folder, unchanged as they are.
+        artifacts.delete(folder, &Reach::All).await.unwrap();
+        let (read, events) = reads("the artifact was deleted").await;
+        assert_eq!((read, events.last().unwrap().0.as_str()), (3, "artifact.created"));
+        assert_eq!(world.blobs.contents().len(), 4, "three files and the list of them");
+        assert_eq!(reads("as they were").await.0, 0);
+    });
+}
+
+#[test]
+fn an_export_that_was_skipped_or_failed_remembers_nothing() {
+    sim(|| async {
+        let world = World::with_workspaces(FakeEngine::of(vec![Step::Model(0)])).await;
+        let id = sandboxed(&world, "s").await;
+        put(&world, &id, "/workspace/outputs/a", "one");
+        let workspaces = Arc::clone(world.workspaces.as_ref().unwrap());
+        workspaces.settle();
+        world.blobs.fail(Some(BlobError::Failed("no such disk".to_owned())));
+        assert_eq!(turn(&world, &id, "1").await[0].0, "artifact.export.failed");
+        world.blobs.fail(None);
+        assert_eq!(turn(&world, &id, "2").await[1].0, "artifact.created");
+        assert_eq!(workspaces.reads(), 2);
+        // Its own limit holds for a file that is not read, too.
+        limits(&world, json!({"fileBytes": 2})).await;
+        let events = turn(&world, &id, "3").await;
+        assert_eq!((events[2].0.as_str(), &events[2].1["path"]), ("artifact.export.skipped", &json!("a")));
+        assert_eq!(workspaces.reads(), 2);
     });
 }

@@ -201,6 +201,24 @@ fn every_method_is_answered_and_each_wrong_request_is_invalid() {
 }
 
 #[test]
+fn a_listing_over_the_wire_has_paths_and_sizes_alone() {
+    local(async {
+        let mut core = Core::greeted(&["virtual"]).await;
+        core.ask(1, "workspace.write", call("write", json!({"path": "out/a", "content": "hi"})));
+        for _ in 0..3 {
+            core.claim().await;
+        }
+        core.frame().await;
+        // Within the process the file has a stamp now.
+        core.workspaces().settle();
+        let list = json!({"dir": "out", "maxEntries": 9});
+        let session = json!({"ownerId": "s", "activeTurnId": null});
+        core.ask(2, "workspace.read", json!({"session": session, "spec": {}, "list": list}));
+        assert_eq!(core.frame().await["r"]["listing"]["entries"], json!([{"path": "a", "size": 2}]));
+    });
+}
+
+#[test]
 fn before_hello_is_answered_workspaces_are_unavailable() {
     local(async {
         let mut core = Core::new(&["virtual"]);

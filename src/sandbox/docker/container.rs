@@ -7,14 +7,15 @@ use std::collections::HashMap;
 use std::fs;
 
 use bollard::models::{
-    ContainerCreateBody, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
-    MountBindOptions, MountBindOptionsPropagationEnum, MountType, ResourcesUlimits,
+    ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
+    MountBindOptions, MountBindOptionsPropagationEnum, MountTmpfsOptions, MountType, ResourcesUlimits,
 };
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder,
 };
-use nix::unistd::{Pid, Uid, geteuid};
+use nix::unistd::{Pid, Uid, getegid, geteuid};
 
+use super::calls;
 use super::daemon::{Daemon, absent, status, words};
 use crate::sandbox::backend::{HOST_UID, Space};
 use crate::sandbox::files::WORKSPACE;
@@ -24,9 +25,10 @@ use crate::sandbox::job::Limits;
 const KEEPER: &str = "64532:64532";
 
 /// What is not seen of the kernel: what Docker hides itself, and what tells of the machine.
-const MASKED: [&str; 16] = [
+const MASKED: [&str; 19] = [
     "/proc/acpi",
     "/proc/asound",
+    "/proc/interrupts",
     "/proc/kcore",
     "/proc/keys",
     "/proc/latency_stats",
@@ -36,8 +38,10 @@ const MASKED: [&str; 16] = [
     "/proc/timer_stats",
     "/sys/block",
     "/sys/bus",
+    "/sys/devices/virtual/dmi",
     "/sys/devices/virtual/powercap",
     "/sys/firmware",
+    "/sys/hypervisor",
     "/sys/kernel",
     "/sys/module",
     "/sys/power",
@@ -50,9 +54,19 @@ const OWNER: &str = "nylorun.owner";
 /// The label with the workspace.
 const KEY: &str = "nylorun.key";
 
-/// The user of commands: who owns the files of workspaces.
-pub(super) fn user() -> u32 {
-    if Uid::effective().is_root() { HOST_UID } else { geteuid().as_raw() }
+/// What is not changed of the kernel, though it is seen.
+const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// Bytes of what an image has declared a volume: it is empty, and counts as memory.
+const VOLUME_BYTES: i64 = 16 << 20;
+
+/// The user and group of commands: those who own the files of workspaces.
+pub(super) fn user() -> String {
+    let (user, group) = match Uid::effective().is_root() {
+        true => (HOST_UID, HOST_UID),
+        false => (geteuid().as_raw(), getegid().as_raw()),
+    };
+    format!("{user}:{group}")
 }
 
 /// A container that runs.
@@ -147,15 +161,36 @@ fn mount(source: String, target: &str) -> Mount {
     }
 }
 
+/// A small file system in place of a volume of an image, which would be a folder of the daemon's without a bound.
+fn volume(target: &str) -> Mount {
+    Mount {
+        target: Some(target.to_owned()),
+        typ: Some(MountType::TMPFS),
+        tmpfs_options: Some(MountTmpfsOptions {
+            size_bytes: Some(VOLUME_BYTES),
+            mode: Some(0o1777),
+            ..MountTmpfsOptions::default()
+        }),
+        ..Mount::default()
+    }
+}
+
 fn ulimit(name: &str, most: u64) -> ResourcesUlimits {
     let most = i64::try_from(most).ok();
     ResourcesUlimits { name: Some(name.to_owned()), soft: most, hard: most }
 }
 
-fn host(space: &Space) -> HostConfig {
+/// Whether a path is one of the two that a workspace's folders are mounted at.
+fn ours(path: &str) -> bool {
+    [WORKSPACE, "/tmp"].contains(&path.trim_end_matches('/'))
+}
+
+fn host(space: &Space, volumes: &[String]) -> HostConfig {
     let Limits { cpus, memory_bytes, processes, open_files, disk_bytes, .. } = space.limits;
     let memory = i64::try_from(memory_bytes).ok();
     let source = |name: &str| space.folder.join(name).display().to_string();
+    let own = [mount(source("workspace"), WORKSPACE), mount(source("tmp"), "/tmp")];
+    let volumes = volumes.iter().filter(|path| !ours(path)).map(|path| volume(path));
     HostConfig {
         network_mode: Some("none".to_owned()),
         // Nothing of the host's: without a network it would still be told its name servers.
@@ -163,7 +198,7 @@ fn host(space: &Space) -> HostConfig {
         dns_search: Some(vec![".".to_owned()]),
         readonly_rootfs: Some(true),
         cap_drop: Some(vec!["ALL".to_owned()]),
-        security_opt: Some(vec!["no-new-privileges".to_owned()]),
+        security_opt: Some(vec!["no-new-privileges".to_owned(), format!("seccomp={}", calls::filter())]),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
         ipc_mode: Some("private".to_owned()),
         // The daemon's: it takes in orphans.
@@ -175,8 +210,9 @@ fn host(space: &Space) -> HostConfig {
         // The two that keep it alive are not the workspace's.
         pids_limit: i64::try_from(processes + 2).ok(),
         ulimits: Some(vec![ulimit("core", 0), ulimit("nofile", open_files), ulimit("fsize", disk_bytes)]),
-        mounts: Some(vec![mount(source("workspace"), WORKSPACE), mount(source("tmp"), "/tmp")]),
+        mounts: Some(own.into_iter().chain(volumes).collect()),
         masked_paths: Some(MASKED.map(str::to_owned).to_vec()),
+        readonly_paths: Some(READ_ONLY.map(str::to_owned).to_vec()),
         log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),
         ..HostConfig::default()
     }
@@ -190,6 +226,13 @@ impl Daemon {
         image: &str,
         instance: &str,
     ) -> Result<Container, String> {
+        let volumes = self.image(image).await?;
+        let inside =
+            |path: &&String| !ours(path) && ["/workspace/", "/tmp/"].iter().any(|of| path.starts_with(of));
+        if let Some(path) = volumes.iter().find(inside) {
+            // The daemon would make folders of root's in there.
+            return Err(format!("the image {image} has a volume at {path}, among the workspace's files"));
+        }
         let labels = [(INSTANCE, instance), (OWNER, &this_process()), (KEY, &space.key)];
         let sleep = ["/bin/sh", "-c", "exec sleep 2147483647"];
         let body = ContainerCreateBody {
@@ -200,7 +243,12 @@ impl Daemon {
             cmd: Some(Vec::new()),
             working_dir: Some(WORKSPACE.to_owned()),
             labels: Some(HashMap::from(labels.map(|(name, value)| (name.to_owned(), value.to_owned())))),
-            host_config: Some(host(space)),
+            // An image's own would run in there from time to time.
+            healthcheck: Some(HealthConfig {
+                test: Some(vec!["NONE".to_owned()]),
+                ..HealthConfig::default()
+            }),
+            host_config: Some(host(space, &volumes)),
             ..ContainerCreateBody::default()
         };
         // Nobody asks for it by name; a number keeps it apart from one that is still going.

@@ -1,5 +1,6 @@
 //! The Docker daemon on this machine, over its Unix socket.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use bollard::errors::Error;
@@ -24,6 +25,9 @@ pub(super) struct Daemon {
 pub(super) fn words(error: &Error) -> String {
     match error {
         Error::DockerResponseServerError { message, .. } => message.trim().to_owned(),
+        Error::HyperLegacyError { .. } | Error::HyperResponseError { .. } | Error::IOError { .. } => {
+            format!("the Docker daemon is not there any more ({error})")
+        }
         other => other.to_string(),
     }
 }
@@ -46,6 +50,13 @@ impl Daemon {
                 "DOCKER_HOST is {host:?}, and only a daemon on this machine is used: unix:///PATH"
             ));
         }
+        if let Err(error) = tokio::net::UnixStream::connect(path).await
+            && error.kind() == ErrorKind::PermissionDenied
+        {
+            return Err(format!(
+                "this user may not ask the Docker daemon at {path}: it takes root or the group of that socket"
+            ));
+        }
         let api = Docker::connect_with_unix(path, REQUEST_SECONDS, API_DEFAULT_VERSION);
         let api = api.map_err(|_| format!("there is no Docker daemon at {path}"))?;
         let hello = async {
@@ -57,7 +68,7 @@ impl Daemon {
         let said = timeout(HELLO_WAIT, hello).await;
         let said = said.map_err(|_| format!("the Docker daemon at {path} does not answer"))?;
         let (api, version) =
-            said.map_err(|error| format!("the Docker daemon at {path} does not answer: {}", words(&error)))?;
+            said.map_err(|error| format!("the Docker daemon at {path} does not answer: {error}"))?;
         let version = format!(
             "{}, API {}",
             version.version.unwrap_or_default(),
@@ -66,10 +77,23 @@ impl Daemon {
         Ok(Self { api, version })
     }
 
-    /// Whether an image is there; in words why it cannot be used. None is fetched.
-    pub(super) async fn image(&self, image: &str) -> Result<(), String> {
+    /// Whether it limits what containers take together: memory, processes, CPU time. In words if not.
+    pub(super) async fn limits(&self) -> Result<(), String> {
+        let info = self.api.info().await.map_err(|error| words(&error))?;
+        let of =
+            [("memory", info.memory_limit), ("processes", info.pids_limit), ("CPUs", info.cpu_cfs_quota)];
+        let lacks: Vec<&str> =
+            of.iter().filter(|(_, has)| *has == Some(false)).map(|(what, _)| *what).collect();
+        if lacks.is_empty() {
+            return Ok(());
+        }
+        Err(format!("the Docker daemon has no control groups for {}", lacks.join(", ")))
+    }
+
+    /// The volumes that an image has declared; in words why it cannot be used. None is fetched.
+    pub(super) async fn image(&self, image: &str) -> Result<Vec<String>, String> {
         match self.api.inspect_image(image).await {
-            Ok(_) => Ok(()),
+            Ok(found) => Ok(found.config.and_then(|config| config.volumes).unwrap_or_default()),
             Err(error) if status(&error) == Some(404) => Err(absent(image)),
             Err(error) => Err(words(&error)),
         }

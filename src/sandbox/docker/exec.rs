@@ -63,7 +63,7 @@ impl Daemon {
         let config = ExecConfig {
             attach_stdout: Some(true),
             attach_stderr: Some(true),
-            user: Some(format!("{0}:{0}", user())),
+            user: Some(user()),
             working_dir: Some(WORKSPACE.to_owned()),
             env: Some(env),
             cmd: Some(["/bin/sh", "-c"].iter().chain(script).map(|&part| part.to_owned()).collect()),

@@ -5,18 +5,22 @@
 //! |---|---|
 //! | [`daemon`] | the daemon on this machine |
 //! | [`container`] | how a container is locked down, whose it is |
+//! | [`calls`] | the filter over its system calls |
 //! | [`exec`] | commands, and the end of all that they have started |
 //! | [`network`] | the socket through which hosts of a list are reached |
+//! | [`sight`] | what the other tools see |
 //!
 //! Files stay on the host, in the folders that every backend has, and are mounted. So the tools but for `bash` do not ask
 //! the container at all: a helper of this program works on the folders in a cage of its own, as in the other backends. A
 //! program in the image could answer anything; and what reads a file of the container from outside would have to follow
 //! its links. The cage shows `/workspace` and `/tmp` as the container does; the image's own files only `bash` sees.
 
+mod calls;
 mod container;
 mod daemon;
 mod exec;
 mod network;
+mod sight;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -26,7 +30,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use nylorun_actors::model::json::Json;
-use nylorun_actors::model::workspace::{BytesAnswer, DEFAULT_IMAGE, ListAnswer, ToolOutcome};
+use nylorun_actors::model::workspace::DEFAULT_IMAGE;
 use tokio::sync::{OnceCell, watch};
 
 use self::container::Container;
@@ -34,9 +38,8 @@ use self::daemon::Daemon;
 use self::exec::Fault;
 use super::backend::{Backend, Isolation, Space, Works};
 use super::choice::{Kind, Means};
-use super::files::{Place, WORKSPACE};
+use super::files::WORKSPACE;
 use super::folders::Folders;
-use super::input::Input;
 use super::job::{Answer, Limits, Work};
 use super::run::{Cancelled, Disk, End, Ran, RunError};
 use super::way_out::{self, Serving};
@@ -77,6 +80,8 @@ struct Inner {
     /// What the other tools are done by.
     tools: OnceCell<Arc<dyn Backend>>,
     live: Mutex<HashMap<String, Live>>,
+    /// Containers that nobody uses any more and that could not be removed: the daemon did not answer.
+    left: Mutex<Vec<String>>,
 }
 
 /// A workspace with a container.
@@ -96,6 +101,7 @@ impl Docker {
             daemon: OnceCell::new(),
             tools: OnceCell::new(),
             live: Mutex::default(),
+            left: Mutex::default(),
         }))
     }
 }
@@ -142,6 +148,7 @@ impl Inner {
             Some(live) if live.allow == allow => return Ok(live.container),
             Some(live) => live,
             None => {
+                self.tidy(daemon).await;
                 let container = daemon.start(space, self.image(&space.spec), &self.instance()).await?;
                 Live { container, allow: Allow::default(), serving: None }
             }
@@ -160,10 +167,26 @@ impl Inner {
         Ok(live.container)
     }
 
-    /// Removes a workspace's container.
+    /// Removes a workspace's container. One that cannot be removed now is removed later: nothing uses it any more.
     async fn stop(&self, key: &str) -> Result<(), String> {
         let Some(live) = self.live().remove(key) else { return Ok(()) };
-        self.daemon().await?.remove(&live.container.id).await
+        let id = live.container.id;
+        let removed = self.daemon().await?.remove(&id).await;
+        if removed.is_err() {
+            self.left.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        }
+        removed
+    }
+
+    /// Removes what could not be removed before.
+    async fn tidy(&self, daemon: &Daemon) {
+        let left = std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
+        for id in left {
+            if let Err(error) = daemon.remove(&id).await {
+                tracing::debug!(id, error, "a container is still not removed");
+                self.left.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+            }
+        }
     }
 
     async fn command(
@@ -200,13 +223,14 @@ impl Inner {
                 }
                 // Its container has ended, as when the daemon was started again: it gets another.
                 Err(Fault::NotRun(why)) => {
-                    self.stop(&space.key).await.map_err(RunError::NoCage)?;
+                    // Why nothing ran says more than why it is still there.
+                    let _ = self.stop(&space.key).await;
                     if !again {
                         return Err(RunError::NoCage(why));
                     }
                 }
                 Err(Fault::Lost(why)) => {
-                    self.stop(&space.key).await.map_err(RunError::Lost)?;
+                    let _ = self.stop(&space.key).await;
                     return Err(RunError::Lost(why));
                 }
             }
@@ -232,14 +256,18 @@ impl Inner {
         std::fs::write(workspace.join("token"), &token).map_err(|error| error.to_string())?;
         let container = self.container(space).await?;
         let (_never, sign) = watch::channel(false);
-        let command = "cat token && echo made > made";
+        let command = "cat token && echo made > made && while read -r name mode; do \
+                       [ \"$name\" != Seccomp: ] || echo \" $mode\"; done < /proc/self/status";
         let ran = self.daemon().await?.command(&container, command, Vec::new(), TRIAL_WAIT, sign, None).await;
         let ran = ran.map_err(|(Fault::NotRun(why) | Fault::Lost(why))| {
             format!("a container of {} starts no command: {why}", self.image(&Json::Null))
         })?;
         let made = std::fs::read_to_string(workspace.join("made")).unwrap_or_default();
         match (ran.end, ran.stdout.text().0) {
-            (End::Exit(0), said) if said == token && made == "made\n" => Ok(()),
+            (End::Exit(0), said) if said == format!("{token} 2\n") && made == "made\n" => Ok(()),
+            (End::Exit(0), said) if said.starts_with(&token) && made == "made\n" => {
+                Err("the daemon puts no filter over the system calls of a container".to_owned())
+            }
             (end, said) => Err(format!(
                 "a container does not get the files of a workspace: {end:?}, {:?}, {:?}",
                 said.trim(),
@@ -250,6 +278,7 @@ impl Inner {
 
     async fn probe(&self) -> Result<Works, String> {
         let daemon = self.daemon().await?;
+        daemon.limits().await?;
         daemon.image(&self.means.docker.image).await?;
         self.tools().await?;
         let live: Vec<String> = self.live().values().map(|live| live.container.id.clone()).collect();
@@ -289,43 +318,6 @@ impl Drop for Left {
             });
         }
     }
-}
-
-/// What is said of a path that only the image has.
-fn out_of_sight(path: &str) -> Option<String> {
-    let plain = Place { root: WORKSPACE.into() }.resolve(path);
-    let seen = plain.starts_with(WORKSPACE) || plain.starts_with("/tmp");
-    (!seen).then(|| {
-        format!(
-            "There is no file {}: this tool sees /workspace and /tmp; use bash for the image's own files.",
-            plain.display()
-        )
-    })
-}
-
-/// The answer to work on a path that only the image has.
-fn refusal(work: &Work) -> Option<Answer> {
-    Some(match work {
-        Work::Tool(input) => {
-            let (code, path) = match input {
-                Input::Write { path, .. } => ("sandbox.write_failed", path.as_str()),
-                Input::Read { path, .. } | Input::Edit { path, .. } => ("sandbox.not_found", path.as_str()),
-                Input::Grep { path, .. } => ("sandbox.grep_failed", path.as_deref()?),
-                Input::Glob { path, .. } => ("sandbox.not_found", path.as_deref()?),
-                Input::Bash { .. } => return None,
-            };
-            Answer::Tool(ToolOutcome::failed(code, out_of_sight(path)?))
-        }
-        Work::List(path, _) => {
-            out_of_sight(path)?;
-            Answer::List(ListAnswer::Missing { path: path.clone() })
-        }
-        Work::Bytes(path, _) => {
-            out_of_sight(path)?;
-            Answer::Bytes(BytesAnswer::Missing { path: path.clone() })
-        }
-        Work::Probe | Work::Command(_) => return None,
-    })
 }
 
 impl Backend for Docker {
@@ -376,7 +368,7 @@ impl Backend for Docker {
         sign: Cancelled,
     ) -> BoxFuture<'a, Result<Answer, RunError>> {
         async move {
-            if let Some(answer) = refusal(&work) {
+            if let Some(answer) = sight::refusal(&work) {
                 return Ok(answer);
             }
             let tools = self.0.tools().await.map_err(RunError::NoCage)?;
@@ -397,6 +389,9 @@ impl Backend for Docker {
                 if let Err(error) = self.0.stop(&key).await {
                     tracing::warn!(key, error, "a container cannot be removed");
                 }
+            }
+            if let Some(daemon) = self.0.daemon.get() {
+                self.0.tidy(daemon).await;
             }
         }
         .boxed()

@@ -1,6 +1,7 @@
 //! The tools read, write and edit over plain directories: limits, odd files, exact outputs.
 
 use std::os::unix::fs::symlink;
+use std::time::Duration;
 
 use nylorun_actors::model::Json;
 use tempfile::TempDir;
@@ -158,6 +159,77 @@ fn a_listing_has_regular_files_in_order_and_no_links() {
 }
 
 #[test]
+fn a_name_that_is_no_text_is_in_no_listing_and_passes_for_no_other() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let (dir, place) = place();
+    write(&place, "out/a\u{fffd}", "1");
+    fs::write(dir.path().join("out").join(std::ffi::OsStr::from_bytes(b"a\xff")), "22").unwrap();
+    let ListAnswer::Listed { listing, .. } = list(&place, "out", 9) else { panic!() };
+    let found: Vec<_> = listing.entries.iter().map(|entry| (entry.path.as_str(), entry.size)).collect();
+    assert_eq!(found, [("a\u{fffd}", 1)]);
+}
+
+/// The stamp of `out/f` for whoever looks so long after it has changed.
+fn stamp_after(place: &Place, time: Duration) -> Option<FileStamp> {
+    let changed = stamp(&fs::metadata(place.root.join("out/f")).unwrap()).changed;
+    let now = UNIX_EPOCH + Duration::from_nanos(u64::try_from(changed).unwrap()) + time;
+    let ListAnswer::Listed { listing, .. } = list_at(place, "out", 9, now) else { panic!() };
+    listing.entries[0].stamp
+}
+
+#[test]
+fn a_file_has_a_stamp_once_it_was_left_alone_and_no_change_leaves_it_the_same() {
+    let (dir, place) = place();
+    let path = dir.path().join("out/f");
+    write(&place, "out/f", "one");
+    let (soon, later) = (Duration::from_millis(100), Duration::from_secs(4));
+    assert_eq!(stamp_after(&place, soon), None, "it could change again before the clock of its files moves");
+    let first = stamp_after(&place, later).unwrap();
+    assert_eq!(stamp_after(&place, later * 2), Some(first));
+    let modified = fs::metadata(&path).unwrap().modified().unwrap();
+    let back = |file: &File| file.set_modified(modified).unwrap();
+    // The coarse clock must have moved; how long that takes is what a file must be left alone for.
+    let tick = || std::thread::sleep(Duration::from_millis(50));
+    let mut seen = vec![first];
+    let mut other = |what: &str| {
+        let stamp = stamp_after(&place, later).unwrap();
+        assert_eq!(stamp.modified, first.modified, "{what}");
+        assert!(!seen.contains(&stamp), "{what}");
+        seen.push(stamp);
+    };
+    tick();
+    // Written over in place: as many bytes, and the time as it was.
+    let file = File::options().write(true).open(&path).unwrap();
+    std::io::Write::write_all(&mut &file, b"two").unwrap();
+    back(&file);
+    other("written in place");
+    tick();
+    // Another file takes its place.
+    let file = File::create(dir.path().join("other")).unwrap();
+    std::io::Write::write_all(&mut &file, b"six").unwrap();
+    back(&file);
+    fs::rename(dir.path().join("other"), &path).unwrap();
+    other("replaced");
+    tick();
+    // Gone and there again.
+    fs::remove_file(&path).unwrap();
+    let file = File::create(&path).unwrap();
+    std::io::Write::write_all(&mut &file, b"ten").unwrap();
+    back(&file);
+    other("made again");
+}
+
+#[test]
+fn a_time_without_a_fraction_is_taken_for_one_of_a_coarse_clock() {
+    let of = |changed| settles(&FileStamp { device: 1, inode: 1, modified: 1, changed });
+    assert!(of(1_700_000_000_000_000_000) > 2_000_000_000, "some file systems count in twos of seconds");
+    assert!(
+        of(1_700_000_000_004_000_000) > 10_000_000,
+        "others by the ticks of the kernel, a hundredth or less"
+    );
+}
+
+#[test]
 fn bytes_are_read_up_to_their_limit() {
     let (dir, place) = place();
     fs::write(dir.path().join("f"), [0, 255, 1]).unwrap();
@@ -166,4 +238,96 @@ fn bytes_are_read_up_to_their_limit() {
         matches!(bytes(&place, "f", 2), BytesAnswer::Failed { code, .. } if code == "artifact.too_large")
     );
     assert_eq!(bytes(&place, "none", 2), BytesAnswer::Missing { path: "none".into() });
+}
+
+#[test]
+fn a_name_as_long_as_the_system_takes_is_written_in_any_alphabet() {
+    let (_dir, place) = place();
+    for name in ["n".repeat(255), "日".repeat(85), "🦀".repeat(63)] {
+        assert_eq!(output(write(&place, &name, "x"))["bytes"], 1, "{name}");
+        assert_eq!(text(read(&place, &name, 1, 1)), "1\tx");
+        assert_eq!(output(edit(&place, &name, "x", "y", false))["replacements"], 1);
+    }
+    assert_eq!(code(write(&place, &"n".repeat(256), "x")), "sandbox.write_failed");
+}
+
+#[test]
+fn what_a_killed_write_has_left_is_not_in_the_way_of_the_next() {
+    let (dir, place) = place();
+    let left = dir.path().join(format!(".nylorun-{}.tmp", std::process::id()));
+    fs::write(&left, "half of").unwrap();
+    assert_eq!(output(write(&place, "a", "whole"))["bytes"], 5);
+    assert_eq!(fs::read_to_string(dir.path().join("a")).unwrap(), "whole");
+    assert!(!left.exists());
+    // A link there is not followed.
+    fs::write(dir.path().join("b"), "other").unwrap();
+    symlink("b", &left).unwrap();
+    assert_eq!(output(write(&place, "a", "again"))["bytes"], 5);
+    assert_eq!(fs::read_to_string(dir.path().join("b")).unwrap(), "other");
+}
+
+#[test]
+fn a_write_follows_links_also_to_what_is_not_there_yet() {
+    let (dir, place) = place();
+    fs::create_dir(dir.path().join("d")).unwrap();
+    for (link, to) in [("to-file", "d/new"), ("to-link", "to-file"), ("up", "d/../other"), ("deep", "e/f")] {
+        symlink(to, dir.path().join(link)).unwrap();
+    }
+    for (link, lands) in [("to-link", "d/new"), ("up", "other"), ("deep", "e/f")] {
+        let shown = format!("/workspace/{link}");
+        assert_eq!(output(write(&place, link, link)), json!({"path": shown, "bytes": link.len()}));
+        assert!(fs::symlink_metadata(dir.path().join(link)).unwrap().is_symlink(), "{link}");
+        assert_eq!(fs::read_to_string(dir.path().join(lands)).unwrap(), link);
+    }
+    symlink("loop", dir.path().join("loop")).unwrap();
+    assert_eq!(code(write(&place, "loop", "x")), "sandbox.write_failed");
+    assert!(fs::symlink_metadata(dir.path().join("loop")).unwrap().is_symlink());
+    assert_eq!(code(read(&place, "loop", 1, 1)), "sandbox.error");
+}
+
+#[test]
+fn a_path_that_names_a_directory_makes_no_file() {
+    let (dir, place) = place();
+    assert_eq!(code(write(&place, "new/", "x")), "sandbox.write_failed");
+    assert!(!dir.path().join("new").exists());
+}
+
+#[test]
+fn an_edit_that_would_grow_a_file_beyond_measure_fails_and_changes_nothing() {
+    let (dir, place) = place();
+    let (many, long) = ("a".repeat(1_000_000), "b".repeat(100_000));
+    write(&place, "f", &many);
+    assert_eq!(code(edit(&place, "f", "a", &long, true)), "sandbox.error");
+    assert_eq!(fs::read_to_string(dir.path().join("f")).unwrap(), many);
+    assert_eq!(output(edit(&place, "f", "a", "bc", true))["replacements"], 1_000_000);
+    assert_eq!(fs::read_to_string(dir.path().join("f")).unwrap(), "bc".repeat(1_000_000));
+    assert_eq!(fs::metadata(dir.path().join("f")).unwrap().len(), 2_000_000);
+}
+
+#[test]
+fn the_end_of_a_line_may_have_two_characters_and_an_edit_that_misses_for_it_says_so() {
+    let (_dir, place) = place();
+    write(&place, "f", "a\r\nb\r\r\nc\rd\r");
+    assert_eq!(text(read(&place, "f", 1, 9)), "1\ta\n2\tb\r\n3\tc\rd\r");
+    let said = |old: &str| match edit(&place, "f", old, "x", false) {
+        ToolOutcome::Failed { code, message } => format!("{code}: {message}"),
+        done => panic!("{done:?}"),
+    };
+    let no = "sandbox.edit_no_match: old_string does not occur in /workspace/f";
+    assert_eq!(said("a\nb"), format!("{no}: its lines end with \\r\\n."));
+    assert_eq!(said("a b"), format!("{no}."));
+    assert_eq!(output(edit(&place, "f", "a\r\nb", "x", false))["replacements"], 1);
+    // Carriage returns beyond what is kept of a line do not hide what follows them.
+    write(&place, "long", &format!("ab{}cd\n", "\r".repeat(20_000)));
+    assert_eq!(text(read(&place, "long", 1, 1)), format!("1\tab{}…", "\r".repeat(LINE_CHARS - 2)));
+}
+
+#[test]
+fn a_file_that_is_too_large_for_an_artifact_is_not_read_for_it() {
+    let (dir, place) = place();
+    // Sparse: reading it whole would take its time and its memory.
+    File::create(dir.path().join("f")).unwrap().set_len(1 << 40).unwrap();
+    assert!(
+        matches!(bytes(&place, "f", u64::MAX >> 24), BytesAnswer::Failed { code, .. } if code == "artifact.too_large")
+    );
 }
