@@ -75,7 +75,13 @@ impl Folders {
         if self.take(&folder) {
             return Ok(true);
         }
-        blocking(move || make(&folder)).await
+        let all = self.root.clone();
+        let made = move || {
+            // Somebody may have removed all of them.
+            self::root(&all)?;
+            make(&folder)
+        };
+        blocking(made).await
     }
 
     /// Makes the pair for the next workspace, if there is none: on the side, once there is time for it. Whoever finds none

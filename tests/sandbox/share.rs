@@ -246,6 +246,54 @@ async fn a_stem_that_is_killed_is_started_again(kind: Kind) {
     let ToolOutcome::Completed { output } = runs.await.unwrap().unwrap() else { panic!() };
     assert_eq!(output["stdout"], "whole\n");
     assert_eq!(spaces.says("s", "cat file").await, "kept");
+    if kind != Kind::Docker {
+        // What waited for work has gone with the one that was killed.
+        helpers_come_to(&spaces, WAITING).await;
+    }
+}
+
+/// A stem, and the two processes of a cage that was begun and waits for its work.
+const WAITING: usize = 3;
+
+async fn helpers_come_to(spaces: &Spaces, wanted: usize) {
+    let (root, until) = (spaces.dir.path().display().to_string(), Instant::now() + Duration::from_secs(5));
+    while alive(&root) != wanted {
+        assert!(Instant::now() < until, "{} helpers", alive(&root));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// One cage waits for work; who finds it taken waits for the next.
+async fn many_commands_at_once_each_have_a_cage_of_their_own(kind: Kind) {
+    let spaces = Spaces::new(kind);
+    let many = (0..40).map(|n| {
+        let session = format!("s{n}");
+        let command = json!({"command": format!("echo {n} > own; sleep 0.05; cat own; ls | wc -l")});
+        let call = spaces.start(&session, Tool::Bash, command);
+        async move { (n, call.await.unwrap()) }
+    });
+    for (n, outcome) in futures_util::future::join_all(many).await {
+        let ToolOutcome::Completed { output } = outcome else { panic!("{outcome:?}") };
+        assert_eq!(output["stdout"], format!("{n}\n1\n"), "{output}");
+    }
+    helpers_come_to(&spaces, WAITING).await;
+    spaces.manager.close(None).await;
+    drop(spaces.manager);
+    let root = spaces.dir.path().display().to_string();
+    gone(&root);
+}
+
+/// A cage is begun before it is known for what; what it has begun with may be gone then.
+async fn a_cage_that_was_begun_in_a_folder_that_is_no_more_is_begun_again(kind: Kind) {
+    let spaces = Spaces::new(kind);
+    spaces.says("s", "echo old > file").await;
+    spaces.manager.remove(Removal::everything()).await.unwrap();
+    let root = spaces.dir.path().join("sandboxes");
+    std::fs::remove_dir_all(&root).unwrap();
+    assert_eq!(spaces.says("s", "ls | wc -l; echo new > file; cat file").await, "0\nnew");
+    assert_eq!(spaces.output("s", Tool::Read, json!({"path": "file"})).await, "1\tnew");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&root).unwrap().permissions());
+    assert_eq!(mode & 0o007, 0, "it is nobody else's: {mode:o}");
 }
 
 /// The real program, killed while it runs commands.
@@ -305,4 +353,10 @@ for_each_backend! {
     where_the_kernel_does_not_limit_a_watcher_does
     a_stem_that_is_killed_is_started_again
     kill_9_of_the_process_leaves_nothing_behind
+}
+
+for_each_backend! {
+    cages:
+    many_commands_at_once_each_have_a_cage_of_their_own
+    a_cage_that_was_begun_in_a_folder_that_is_no_more_is_begun_again
 }
