@@ -78,7 +78,7 @@ impl Folders {
         let all = self.root.clone();
         let made = move || {
             // Somebody may have removed all of them.
-            self::root(&all)?;
+            root(&all)?;
             make(&folder)
         };
         blocking(made).await
