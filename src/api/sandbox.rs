@@ -16,8 +16,8 @@ use super::call::Call;
 use super::client_gone::ClientGone;
 use super::rejection::{Code, Rejection, unavailable};
 
-/// `POST /v1/sessions/{id}/sandbox/{tool}`. The checks in their order: session, its turn, tool, body, sandbox. A tool that
-/// fails is a 200, too.
+/// `POST /v1/sessions/{id}/sandbox/{tool}`. The checks in their order: session, its turn, tool, body, sandbox, turns of
+/// other sessions in that. A tool that fails is a 200, too.
 pub(super) async fn of_session(call: Call) -> Answer {
     let id = SessionId::from(call.param(0));
     let session = call.tenant().session_workspace(&id).await?;
@@ -28,6 +28,11 @@ pub(super) async fn of_session(call: Call) -> Answer {
     let tool = tool(call.param(1))?;
     let client = ClientGone::of(&call.request);
     let (head, input) = call.object_or_nothing().await?;
+    if let Some(sandbox) = &session.busy {
+        // Turns in a sandbox are serial, and what comes between them is no part of one either.
+        let message = format!("Another session has a turn in the sandbox {sandbox}");
+        return Err(Refusal::sandbox_for_now(SandboxRefusal::Busy, message).into());
+    }
     run(head.tenant(), session, tool, input, client).await
 }
 

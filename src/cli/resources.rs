@@ -99,6 +99,9 @@ pub async fn sessions(client: &Client, out: &Out, command: &args::Sessions) -> R
                     out.line(&format!("{label:<10}{}", plain(&view[field])))?;
                 }
             }
+            if !view["sandbox"].is_null() {
+                out.line(&format!("sandbox   {}", sandbox_of(&view)))?;
+            }
             for effect in view["uncertainEffects"].as_array().into_iter().flatten() {
                 out.line(&format!("uncertain {} ({})", plain(&effect["effectId"]), plain(&effect["kind"])))?;
             }
@@ -115,6 +118,15 @@ pub async fn sessions(client: &Client, out: &Out, command: &args::Sessions) -> R
                 past_events(client, out, session, cursor.as_deref()).await
             }
         }
+    }
+}
+
+/// Which sandbox a session has.
+fn sandbox_of(view: &Json) -> String {
+    match (&view["sandboxId"], &view["sandboxOwnerId"]) {
+        (Json::String(id), _) => id.clone(),
+        (_, Json::String(owner)) => format!("that of session {owner}"),
+        _ => "its own".to_owned(),
     }
 }
 

@@ -316,6 +316,7 @@ pub fn tenant_config(settings: &Settings) -> TenantConfig {
         config.rollover.steps = settings.rollover_steps.and_then(|n| n.try_into().ok());
     }
     config.rollover.ms = settings.rollover_ms.or(config.rollover.ms);
+    config.workspace_max_age_ms = settings.sandbox_retention_ms;
     config.sweep_interval_ms = settings.sweep_interval_ms.unwrap_or(config.sweep_interval_ms);
     config.action_hold_ms = settings.action_hold_ms.unwrap_or(config.action_hold_ms);
     set(&mut config.action_lease_ms, settings.action_lease_ms);

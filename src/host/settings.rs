@@ -61,6 +61,7 @@ settings! {
     "harness-connections", ["NYLORUN_HARNESS_CONNECTIONS"], false, "6000", "Harnesses that may be connected at once";
     "sandbox", ["NYLORUN_SANDBOX_BACKEND"], true, "auto", "What keeps the commands of sandboxes apart, where runs are executed in this process: `auto`, or a backend by its name";
     "sandbox-image", ["NYLORUN_SANDBOX_IMAGE"], false, "python:3.13-slim", "With the backend `docker`: the image of sandboxes that name none; it must be there, none is fetched";
+    "sandbox-retention", ["NYLORUN_SANDBOX_RETENTION"], false, "as long as their session or sandbox", "Age from which the files of a sandbox that nobody uses are removed, such as `30d`";
     "docker-host", ["DOCKER_HOST"], false, "unix:///var/run/docker.sock", "With the backend `docker`: the socket of the daemon on this machine";
     "database-url", ["NYLORUN_DATABASE_URL"], true, "sqlite://HOME/nylorun.db", "Where the record is kept";
     "object-store-endpoint", ["NYLORUN_OBJECT_STORE_ENDPOINT"], false, "", "URL of an S3 service that keeps the bytes of artifacts; without it they are in the home";
@@ -263,6 +264,8 @@ pub struct Settings {
     pub rollover_steps: Option<u64>,
     /// Milliseconds.
     pub rollover_ms: Option<u64>,
+    /// Milliseconds; `None`: they are kept.
+    pub sandbox_retention_ms: Option<i64>,
     /// Milliseconds.
     pub sweep_interval_ms: Option<u64>,
     /// Milliseconds; 0 is no hold.

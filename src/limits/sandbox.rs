@@ -30,6 +30,13 @@ pub(super) fn rows() -> Vec<Row> {
             "the call's `timeout`",
         ),
         row(
+            "the text of a command",
+            format!("{} KiB", sandbox::COMMAND_BYTES.div_ceil(1024)),
+            "sandbox/input",
+            "nothing is run: `tool.invalid-input`",
+            "fixed",
+        ),
+        row(
             "every other tool",
             format!("{} s", sandbox::HELPER_SECONDS),
             "sandbox/search",
@@ -40,7 +47,14 @@ pub(super) fn rows() -> Vec<Row> {
             "a file that `edit` changes",
             format!("{} MiB", sandbox::EDIT_BYTES / (1024 * 1024)),
             "sandbox/files",
-            "the edit fails",
+            "the edit fails, also one that would make it larger",
+            "fixed",
+        ),
+        row(
+            "a line in which `grep` searches",
+            format!("{} MiB", sandbox::SEARCH_LINE_BYTES >> 20),
+            "sandbox/search",
+            "its file is left out; the answer says so where nothing else was found",
             "fixed",
         ),
         row(

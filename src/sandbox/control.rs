@@ -4,7 +4,7 @@
 
 use std::io::{Read, Write};
 
-use nylorun_actors::model::json::encode;
+use nylorun_actors::model::json::decode;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
@@ -79,9 +79,11 @@ pub fn size(bytes: u64) -> String {
 /// A frame as bytes.
 #[must_use]
 pub fn frame(value: &impl Serialize) -> Vec<u8> {
-    let text = encode(value);
+    // Strings go as they are: what a helper is given has no lone surrogates, see [`super::input`]. What cannot be
+    // written is a frame that cannot be read.
+    let text = serde_json::to_vec(value).unwrap_or_default();
     let length = u32::try_from(text.len()).unwrap_or(u32::MAX).to_be_bytes();
-    [length.as_slice(), text.as_bytes()].concat()
+    [length.as_slice(), &text].concat()
 }
 
 /// Writes a frame.
@@ -118,7 +120,8 @@ pub async fn heard(from: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Optio
     };
     let mut text = Vec::new();
     from.take(length).read_to_end(&mut text).await?;
-    Ok(Some(serde_json::from_slice(&text)?))
+    // What stands in files is text of a peer.
+    Ok(Some(decode(&text)?))
 }
 
 fn bounded(length: u32) -> std::io::Result<u64> {
@@ -131,6 +134,8 @@ fn bounded(length: u32) -> std::io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nylorun_actors::model::json::well_formed;
+    use nylorun_actors::model::workspace::ToolOutcome;
 
     #[tokio::test]
     async fn frames_are_read_as_they_were_written_and_one_that_is_too_large_is_refused() {
@@ -142,6 +147,16 @@ mod tests {
         assert!(matches!(heard(&mut left).await, Ok(None)));
         assert!(heard(&mut [0xFF; 8].as_slice()).await.is_err());
         assert!(heard(&mut [0, 0, 0, 9, b'{'].as_slice()).await.is_err(), "half of one");
+    }
+
+    #[tokio::test]
+    async fn text_of_files_comes_through_whatever_it_would_mean_in_json() {
+        let text = "\u{10FFFE}d800 \\ud800 \u{10FFFE}---- \u{0} \u{10FFFE}";
+        let outcome = ToolOutcome::Completed { output: text.into() };
+        let bytes = frame(&Said::Answer(Answer::Tool(outcome)));
+        let heard = heard(&mut bytes.as_slice()).await;
+        let Ok(Some(Said::Answer(Answer::Tool(ToolOutcome::Completed { output })))) = heard else { panic!() };
+        assert_eq!(well_formed(output.as_str().unwrap()), text);
     }
 
     #[test]

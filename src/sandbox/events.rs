@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::backend::Isolation;
 use super::input::Input;
-use super::limits::EVENT_COMMAND_CHARS;
+use super::limits::{EVENT_COMMAND_CHARS, EVENT_PATH_CHARS};
 use super::run::{End, Ran};
 
 /// What more a change of state has to say.
@@ -76,11 +76,11 @@ pub fn exec(
             payload.insert("command".into(), json!(command));
         }
         Input::Read { path, .. } | Input::Write { path, .. } | Input::Edit { path, .. } => {
-            payload.insert("path".into(), json!(path));
+            payload.insert("path".into(), json!(short(path)));
         }
         Input::Grep { path, .. } | Input::Glob { path, .. } => {
             if let Some(path) = path {
-                payload.insert("path".into(), json!(path));
+                payload.insert("path".into(), json!(short(path)));
             }
         }
     }
@@ -97,6 +97,11 @@ pub fn exec(
     }
     payload.insert("durationMs".into(), json!(u64::try_from(took.as_millis()).unwrap_or(u64::MAX)));
     claim(session, ClaimKind::Exec, payload, None)
+}
+
+/// A path as an event has it: what is longer is none.
+fn short(path: &str) -> String {
+    path.chars().take(EVENT_PATH_CHARS).collect()
 }
 
 fn claim(

@@ -2,7 +2,7 @@
 //! sections 13 and 14). A page of a large file is read without the rest of it; a file is replaced by renaming.
 
 use std::fs::{self, File};
-use std::io::{BufReader, ErrorKind, Read as _, Write as _};
+use std::io::{BufReader, BufWriter, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -92,7 +92,7 @@ pub(super) fn clip(line: &str) -> String {
 /// Reads a line, of which no more is kept than is shown. `None` at the end.
 fn next_line(reader: &mut impl std::io::BufRead) -> std::io::Result<Option<String>> {
     let mut line = Vec::new();
-    let mut any = false;
+    let (mut any, mut ended, mut cut) = (false, false, false);
     loop {
         let buffer = reader.fill_buf()?;
         if buffer.is_empty() {
@@ -103,13 +103,19 @@ fn next_line(reader: &mut impl std::io::BufRead) -> std::io::Result<Option<Strin
         let piece = &buffer[..end.unwrap_or(buffer.len())];
         let room = (LINE_CHARS + 1) * 4 - line.len().min((LINE_CHARS + 1) * 4);
         line.extend_from_slice(&piece[..piece.len().min(room)]);
+        cut |= piece.len() > room;
         let used = piece.len() + usize::from(end.is_some());
         reader.consume(used);
-        if end.is_some() {
+        ended = end.is_some();
+        if ended {
             break;
         }
     }
-    Ok(any.then(|| clip(String::from_utf8_lossy(&line).trim_end_matches('\r'))))
+    // The end of a line may have two characters; any other carriage return is text.
+    if ended && !cut && line.ends_with(b"\r") {
+        line.pop();
+    }
+    Ok(any.then(|| clip(&String::from_utf8_lossy(&line))))
 }
 
 /// `read`: a page of numbered lines.
@@ -164,29 +170,60 @@ fn page(mut reader: impl std::io::BufRead, offset: u64, limit: u64) -> std::io::
 
 /// `write`: a whole file, its directories with it.
 pub fn write(place: &Place, path: &str, content: &str) -> ToolOutcome {
+    let names_directory = path.ends_with('/');
     let path = place.resolve(path);
     let shown = place.shown(&path);
-    match replace(&path, content.as_bytes()) {
+    if names_directory {
+        return failed("sandbox.write_failed", format!("{shown}/ cannot be written: it names a directory."));
+    }
+    match replace(&path, |file| file.write_all(content.as_bytes())) {
         Ok(()) => ToolOutcome::Completed { output: json!({"path": shown, "bytes": content.len()}) },
         Err(error) => failed("sandbox.write_failed", format!("{shown} cannot be written: {error}.")),
     }
 }
 
+/// Most links that a path is followed through, as the kernel does.
+const LINKS: usize = 40;
+
+/// Where a path leads through links, also to what is not there yet.
+fn target(path: &Path) -> std::io::Result<PathBuf> {
+    let mut at = path.to_owned();
+    for _ in 0..LINKS {
+        match fs::canonicalize(&at) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            found => return found,
+        }
+        match fs::read_link(&at) {
+            Ok(to) => at = at.parent().unwrap_or(Path::new("/")).join(to),
+            Err(_) => return Ok(at),
+        }
+    }
+    Err(nix::errno::Errno::ELOOP.into())
+}
+
 /// Replaces a file in one step, so that a command that runs beside never sees half of it. A link stays a link.
-fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+fn replace(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let path = target(path)?;
     let parent = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(parent)?;
     let before = fs::metadata(&path).ok();
     if before.as_ref().is_some_and(|meta| !meta.is_file()) {
         return Err(std::io::Error::other("it is no regular file"));
     }
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let temp =
-        parent.join(format!(".{}.{}.tmp", name.chars().take(100).collect::<String>(), std::process::id()));
+    // Short, whatever the file is called, and not for ever in the way: one that was killed while it wrote may have had
+    // the same number in its cage.
+    let temp = parent.join(format!(".nylorun-{}.tmp", std::process::id()));
     let written = (|| {
-        let mut file = File::options().write(true).create_new(true).open(&temp)?;
-        file.write_all(bytes)?;
+        match fs::remove_file(&temp) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = BufWriter::new(File::options().write(true).create_new(true).open(&temp)?);
+        write(&mut file)?;
+        let file = file.into_inner().map_err(std::io::IntoInnerError::into_error)?;
         if let Some(before) = &before {
             file.set_permissions(before.permissions())?;
         }
@@ -205,9 +242,12 @@ pub fn edit(place: &Place, path: &str, old: &str, new: &str, all: bool) -> ToolO
     let shown = place.shown(&path);
     let mut text = String::new();
     let read = open(&path, &shown).and_then(|file| {
-        if file.metadata().is_ok_and(|meta| meta.len() > EDIT_BYTES) {
+        let size = file.metadata().map_or(0, |meta| meta.len());
+        if size > EDIT_BYTES {
             return Err(failed("sandbox.error", format!("{shown} is too large to be edited.")));
         }
+        // A small sandbox has room for the file once.
+        text.reserve_exact(usize::try_from(size).unwrap_or_default() + 1);
         file.take(EDIT_BYTES).read_to_string(&mut text).map_err(|error| match error.kind() {
             ErrorKind::InvalidData => failed("sandbox.error", format!("{shown} is no UTF-8 text.")),
             _ => unreadable(&shown, &error),
@@ -221,7 +261,10 @@ pub fn edit(place: &Place, path: &str, old: &str, new: &str, all: bool) -> ToolO
     }
     let count = text.matches(old).count();
     if count == 0 {
-        return failed("sandbox.edit_no_match", format!("old_string does not occur in {shown}."));
+        // `read` shows lines without their ends.
+        let ends = old.contains('\n') && !old.contains("\r\n") && text.contains("\r\n");
+        let why = if ends { ": its lines end with \\r\\n" } else { "" };
+        return failed("sandbox.edit_no_match", format!("old_string does not occur in {shown}{why}."));
     }
     if count > 1 && !all {
         let message = format!(
@@ -229,7 +272,20 @@ pub fn edit(place: &Place, path: &str, old: &str, new: &str, all: bool) -> ToolO
         );
         return failed("sandbox.edit_not_unique", message);
     }
-    match replace(&path, text.replace(old, new).as_bytes()) {
+    let grown = ((text.len() - count * old.len()) as u64).saturating_add(count as u64 * new.len() as u64);
+    if grown > EDIT_BYTES.max(text.len() as u64) {
+        let message = format!("{shown} would have {grown} bytes, which is too large to be edited.");
+        return failed("sandbox.error", message);
+    }
+    let edited = |file: &mut BufWriter<File>| {
+        let mut between = text.split(old);
+        file.write_all(between.next().unwrap_or_default().as_bytes())?;
+        between.try_for_each(|piece| {
+            file.write_all(new.as_bytes())?;
+            file.write_all(piece.as_bytes())
+        })
+    };
+    match replace(&path, edited) {
         Ok(()) => ToolOutcome::Completed { output: json!({"path": shown, "replacements": count}) },
         Err(error) => failed("sandbox.write_failed", format!("{shown} cannot be written: {error}.")),
     }
@@ -296,12 +352,15 @@ pub fn bytes(place: &Place, path: &str, most: u64) -> BytesAnswer {
         }
         Err(_) => return BytesAnswer::Missing { path },
     };
-    let mut bytes = Vec::new();
+    let too_large = || refused("artifact.too_large", format!("{path} has more than {most} bytes."));
+    if file.metadata().is_ok_and(|meta| meta.len() > most) {
+        return too_large();
+    }
+    let mut bytes =
+        Vec::with_capacity(usize::try_from(file.metadata().map_or(0, |meta| meta.len())).unwrap_or(0) + 1);
     // One byte more than allowed tells a file that has grown since.
     match file.take(most.saturating_add(1)).read_to_end(&mut bytes) {
-        Ok(size) if size as u64 > most => {
-            refused("artifact.too_large", format!("{path} has more than {most} bytes."))
-        }
+        Ok(size) if size as u64 > most => too_large(),
         Ok(_) => BytesAnswer::Read { path, base64: STANDARD.encode(bytes) },
         Err(error) => refused("sandbox.error", format!("{path} cannot be read: {error}.")),
     }

@@ -3,12 +3,13 @@
 //! Callers may send numbers out of range or with a fraction: they are clamped. What is missing or of another type is a
 //! failed outcome, never an error: a model reads it and tries again.
 
-use nylorun_actors::model::json::{Json, JsonMap};
+use nylorun_actors::model::json::{Json, JsonMap, well_formed};
 use nylorun_actors::model::workspace::{Tool, ToolOutcome};
 use serde::{Deserialize, Serialize};
 
 use super::limits::{
-    COMMAND_SECONDS, COMMAND_SECONDS_MOST, GREP_MATCHES, GREP_MATCHES_MOST, READ_LINES, READ_LINES_MOST,
+    COMMAND_BYTES, COMMAND_SECONDS, COMMAND_SECONDS_MOST, GREP_MATCHES, GREP_MATCHES_MOST, READ_LINES,
+    READ_LINES_MOST,
 };
 
 /// Code of an input that cannot be used.
@@ -88,7 +89,7 @@ impl Input {
         let fields = Fields { tool, map };
         Ok(match tool {
             Tool::Bash => Self::Bash {
-                command: fields.filled("command")?,
+                command: fields.command()?,
                 seconds: fields.number("timeout", COMMAND_SECONDS, 0.1, COMMAND_SECONDS_MOST)?,
             },
             Tool::Read => Self::Read {
@@ -140,18 +141,30 @@ impl Fields<'_> {
             Some(Json::String(text)) if text.contains('\0') => {
                 Err(self.wrong(format!("`{name}` has a NUL character")))
             }
-            Some(Json::String(text)) => Ok(Some(text.clone())),
+            // Files and programs take UTF-8, which has no lone surrogates.
+            Some(Json::String(text)) => Ok(Some(well_formed(text).into_owned())),
             Some(_) => Err(self.wrong(format!("`{name}` must be a string"))),
         }
     }
 
+    /// What is written: it may hold any character, and nothing.
     fn text(&self, name: &str) -> Result<String, ToolOutcome> {
-        let content = matches!(self.get(name), Some(Json::String(_)));
         match self.get(name) {
-            // What is written may hold any character.
-            Some(Json::String(text)) if content && name != "command" => Ok(text.clone()),
+            Some(Json::String(text)) => Ok(well_formed(text).into_owned()),
             _ => self.optional_text(name)?.ok_or_else(|| self.wrong(format!("`{name}` is missing"))),
         }
+    }
+
+    fn command(&self) -> Result<String, ToolOutcome> {
+        let command = self.filled("command")?;
+        if command.len() > COMMAND_BYTES {
+            let what = format!(
+                "`command` has {} bytes, and a shell takes {COMMAND_BYTES}: write a long one to a file and run that",
+                command.len()
+            );
+            return Err(self.wrong(what));
+        }
+        Ok(command)
     }
 
     fn filled(&self, name: &str) -> Result<String, ToolOutcome> {
@@ -253,9 +266,20 @@ mod tests {
             let said = read(tool, input.clone()).unwrap_err();
             assert!(said.contains(member), "{input}: {said}");
         }
+        let long = read(Tool::Bash, json!({"command": "x".repeat(COMMAND_BYTES + 1)})).unwrap_err();
+        assert!(long.contains("131072 bytes") && long.contains("to a file"), "{long}");
+        assert!(read(Tool::Bash, json!({"command": "x".repeat(COMMAND_BYTES)})).is_ok());
         // Content may hold anything, and nothing.
         for content in ["", "a\u{0}b"] {
             assert!(read(Tool::Write, json!({"path": "a", "content": content})).is_ok());
         }
+    }
+
+    #[test]
+    fn a_lone_surrogate_which_no_file_can_have_is_a_replacement_character() {
+        let text = br#"{"path": "a\ud800", "content": "\udfff \ud83e\udd80 \udbff\udffe"}"#;
+        let input = nylorun_actors::model::json::parse(text).unwrap();
+        let content = "\u{FFFD} \u{1F980} \u{10FFFE}".to_owned();
+        assert_eq!(read(Tool::Write, input), Ok(Input::Write { path: "a\u{FFFD}".into(), content }));
     }
 }

@@ -28,6 +28,12 @@ pub const EDIT_BYTES: u64 = 64 * 1024 * 1024;
 pub const HELPER_SECONDS: u64 = 60;
 /// Characters of a command that its event shows.
 pub const EVENT_COMMAND_CHARS: usize = 500;
+/// Characters of a path that an event shows: a longer one leads nowhere.
+pub const EVENT_PATH_CHARS: usize = 4_096;
+/// Bytes of the longest line in which `grep` searches: each of its threads holds one.
+pub const SEARCH_LINE_BYTES: usize = 16 * 1024 * 1024;
+/// Bytes of a command: the system takes no longer argument for the shell.
+pub const COMMAND_BYTES: usize = 128 * 1024 - 1;
 /// Milliseconds without use after which a workspace stops.
 pub const IDLE_MS: u64 = 15 * 60_000;
 /// CPUs of a sandbox that names none.

@@ -133,7 +133,10 @@ impl WorkspaceManager for Manager {
             Ok(input) => input,
             Err(outcome) => return async move { Ok(outcome) }.boxed(),
         };
-        self.spawn(move |manager, sign| manager.run(Ask { session, spec, claims, sign }, tool, input))
+        self.spawn(move |manager, sign| {
+            let place = manager.line_up(&session, &spec);
+            manager.run(Ask { session, spec, claims, sign }, place, tool, input)
+        })
     }
 
     fn list(
@@ -142,19 +145,19 @@ impl WorkspaceManager for Manager {
         claims: Arc<dyn Claims>,
     ) -> BoxFuture<'static, Result<ListAnswer, ApiError>> {
         let WorkspaceList { session, spec, list } = list;
-        self.spawn(move |manager, sign| async move {
-            let path = list.dir.clone();
-            let work = Work::List(list.dir, list.max_entries);
-            let looked = manager.look(Ask { session, spec, claims, sign }, work, false).await?;
-            Ok(match looked {
-                Ok(Some(Answer::List(answer))) => answer,
-                Ok(None) => ListAnswer::Missing { path },
-                Ok(Some(_)) => return Err(internal("a helper answered something else")),
-                Err(ToolOutcome::Failed { code, message }) => ListAnswer::Failed { code, message },
-                Err(ToolOutcome::Completed { .. }) => {
-                    return Err(internal("a helper answered something else"));
-                }
-            })
+        self.spawn(move |manager, sign| {
+            let place = manager.line_up(&session, &spec);
+            async move {
+                let path = list.dir.clone();
+                let work = Work::List(list.dir, list.max_entries);
+                let looked = manager.look(Ask { session, spec, claims, sign }, place, work, false).await?;
+                Ok(match looked {
+                    Ok(Some(Answer::List(answer))) => answer,
+                    Ok(None) => ListAnswer::Missing { path },
+                    Err(ToolOutcome::Failed { code, message }) => ListAnswer::Failed { code, message },
+                    _ => return Err(internal("a helper answered something else")),
+                })
+            }
         })
     }
 
@@ -164,14 +167,17 @@ impl WorkspaceManager for Manager {
         claims: Arc<dyn Claims>,
     ) -> BoxFuture<'static, Result<BytesAnswer, ApiError>> {
         let WorkspaceBytes { session, spec, bytes } = bytes;
-        self.spawn(move |manager, sign| async move {
-            let work = Work::Bytes(bytes.path, bytes.max_bytes);
-            let looked = manager.look(Ask { session, spec, claims, sign }, work, true).await?;
-            Ok(match looked {
-                Ok(Some(Answer::Bytes(answer))) => answer,
-                Err(ToolOutcome::Failed { code, message }) => BytesAnswer::Failed { code, message },
-                _ => return Err(internal("a helper answered something else")),
-            })
+        self.spawn(move |manager, sign| {
+            let place = manager.line_up(&session, &spec);
+            async move {
+                let work = Work::Bytes(bytes.path, bytes.max_bytes);
+                let looked = manager.look(Ask { session, spec, claims, sign }, place, work, true).await?;
+                Ok(match looked {
+                    Ok(Some(Answer::Bytes(answer))) => answer,
+                    Err(ToolOutcome::Failed { code, message }) => BytesAnswer::Failed { code, message },
+                    _ => return Err(internal("a helper answered something else")),
+                })
+            }
         })
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use globset::{GlobBuilder, GlobMatcher};
-use grep_regex::RegexMatcherBuilder;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::sinks::Lossy;
 use grep_searcher::{BinaryDetection, SearcherBuilder};
 use ignore::{WalkBuilder, WalkState};
@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::files::{Place, clip};
 use super::input::INVALID;
-use super::limits::{ANSWER_CHARS, GLOB_FILES, GLOB_LOOKS, HELPER_SECONDS};
+use super::limits::{ANSWER_CHARS, GLOB_FILES, GLOB_LOOKS, HELPER_SECONDS, SEARCH_LINE_BYTES};
 
 /// Most threads of a search.
 const THREADS: usize = 8;
@@ -61,23 +61,111 @@ fn named(said: &str, root: &Path, file: &Path) -> String {
     }
 }
 
+/// The expression of a pattern; several lines are several, of which one must fit.
+///
+/// # Errors
+/// What is wrong with it, in words.
+fn regex(pattern: &str, ignore_case: bool) -> Result<RegexMatcher, String> {
+    let mut builder = RegexMatcherBuilder::new();
+    builder.case_insensitive(ignore_case).line_terminator(Some(b'\n'));
+    let build = |pattern: &str| {
+        let lines: Vec<&str> = pattern.strip_suffix('\n').unwrap_or(pattern).split('\n').collect();
+        builder.build_many(&lines)
+    };
+    // `struct {` is an extended expression, but none of this syntax.
+    let built = build(pattern).or_else(|error| build(&literal_braces(pattern)).map_err(|_| error));
+    built.map_err(|error| error.to_string())
+}
+
+/// A pattern whose braces that count nothing are characters, as extended expressions have them.
+fn literal_braces(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len() + 8);
+    let mut rest = pattern;
+    // Whether there is something that a count could repeat.
+    let mut counts = false;
+    while let Some(c) = rest.chars().next() {
+        let len = match c {
+            '\\' => escape_len(rest),
+            '[' => class_len(rest),
+            '{' => match interval(&rest[1..]).filter(|_| counts) {
+                Some(len) => {
+                    let open = if rest[1..].starts_with(',') { "{0" } else { "{" };
+                    out.push_str(open);
+                    out.push_str(&rest[1..=len]);
+                    rest = &rest[1 + len..];
+                    continue;
+                }
+                None => {
+                    out.push('\\');
+                    1
+                }
+            },
+            _ => c.len_utf8(),
+        };
+        counts = !matches!(c, '(' | '|' | '\n' | '^');
+        out.push_str(&rest[..len]);
+        rest = &rest[len..];
+    }
+    out
+}
+
+/// Bytes of an escape, such as `\d` and `\p{Greek}`.
+fn escape_len(text: &str) -> usize {
+    let Some(c) = text[1..].chars().next() else { return 1 };
+    let len = 1 + c.len_utf8();
+    let named = c.is_ascii_alphabetic() && text[len..].starts_with('{');
+    if named { text.find('}').map_or(len, |end| end + 1) } else { len }
+}
+
+/// Bytes of a class of characters, which has no braces that count.
+fn class_len(text: &str) -> usize {
+    let first = text[1..].trim_start_matches('^');
+    let first = text.len() - first.strip_prefix(']').unwrap_or(first).len();
+    let (mut at, inner) = (first, text.as_bytes());
+    while at < inner.len() {
+        match inner[at] {
+            b'\\' => at += 2,
+            b'[' if inner.get(at + 1) == Some(&b':') => match text[at..].find(":]") {
+                Some(end) => at += end + 2,
+                None => at += 1,
+            },
+            b']' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    text.len()
+}
+
+/// Bytes of a count after its brace, with the brace that ends it: `2}`, `2,}`, `,3}`, `2,3}`.
+fn interval(text: &str) -> Option<usize> {
+    let end = text.find('}')?;
+    let (least, most) = text[..end].split_once(',').unwrap_or((&text[..end], "0"));
+    let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    (number(least) && number(most) && end > 0 && &text[..end] != ",").then_some(end + 1)
+}
+
 /// `grep`: lines that fit, with their files and numbers.
 pub fn grep(place: &Place, search: &Search<'_>) -> ToolOutcome {
-    let mut builder = RegexMatcherBuilder::new();
-    builder.case_insensitive(search.ignore_case).line_terminator(Some(b'\n'));
-    let regex = match builder.build(search.pattern) {
+    let regex = match regex(search.pattern, search.ignore_case) {
         Ok(regex) => regex,
-        Err(error) => return failed("sandbox.grep_failed", format!("The pattern cannot be used: {error}.")),
+        Err(why) => return failed("sandbox.grep_failed", format!("The pattern cannot be used: {why}.")),
     };
-    let only = match search.glob.map(matcher).transpose() {
+    let only = search.glob.map(|glob| glob.strip_prefix("./").unwrap_or(glob));
+    let only = match only.map(matcher).transpose() {
         Ok(only) => only,
         Err(outcome) => return outcome,
     };
+    // A filter with a slash means the path below, as a pattern of `glob` does.
+    let by_name = search.glob.is_none_or(|glob| !glob.contains('/'));
     let said = search.path.unwrap_or(".");
     let root = place.resolve(said);
-    if let Err(error) = std::fs::metadata(&root) {
-        let why =
-            if error.kind() == ErrorKind::NotFound { "does not exist".into() } else { error.to_string() };
+    let why = match std::fs::metadata(&root) {
+        Ok(meta) if meta.is_file() || meta.is_dir() => None,
+        Ok(_) => Some("is no regular file and no directory".to_owned()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Some("does not exist".to_owned()),
+        Err(error) => Some(format!("cannot be searched: {error}")),
+    };
+    if let Some(why) = why {
         return failed("sandbox.grep_failed", format!("{said} {why}."));
     }
     let found =
@@ -85,7 +173,10 @@ pub fn grep(place: &Place, search: &Search<'_>) -> ToolOutcome {
     let with =
         |work: &mut dyn FnMut(&mut Found)| work(&mut found.lock().unwrap_or_else(PoisonError::into_inner));
     let (until, late) = (deadline(), AtomicBool::new(false));
-    let searcher = SearcherBuilder::new().binary_detection(BinaryDetection::quit(b'\0')).build();
+    let searcher = SearcherBuilder::new()
+        .binary_detection(BinaryDetection::quit(b'\0'))
+        .heap_limit(Some(SEARCH_LINE_BYTES))
+        .build();
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(THREADS);
     let walk = WalkBuilder::new(&root).standard_filters(false).threads(threads).build_parallel();
     walk.run(|| {
@@ -103,7 +194,10 @@ pub fn grep(place: &Place, search: &Search<'_>) -> ToolOutcome {
                     return WalkState::Continue;
                 }
             };
-            let fits = only.is_none_or(|only| only.is_match(entry.file_name()));
+            let fits = only.is_none_or(|only| match entry.path().strip_prefix(root) {
+                Ok(below) if !by_name => only.is_match(below),
+                _ => only.is_match(entry.file_name()),
+            });
             // A link that was named itself is followed; a pipe or a device could be read for ever.
             let file = match entry.file_type() {
                 Some(kind) if kind.is_symlink() && entry.depth() == 0 => entry.path().is_file(),
@@ -126,7 +220,12 @@ pub fn grep(place: &Place, search: &Search<'_>) -> ToolOutcome {
                 Ok(lines.len() <= most && chars <= ANSWER_CHARS && Instant::now() < until)
             });
             if let Err(error) = searcher.search_path(&regex, entry.path(), sink) {
-                with(&mut |found| found.fail(&format!("{name}: {error}")));
+                let why = match error.kind() {
+                    // The only limit that a searcher has.
+                    ErrorKind::Other => format!("a line has more than {} MiB", SEARCH_LINE_BYTES >> 20),
+                    _ => error.to_string(),
+                };
+                with(&mut |found| found.fail(&format!("{name}: {why}")));
             }
             if !lines.is_empty() {
                 with(&mut |found| found.add(entry.path(), std::mem::take(&mut lines)));
@@ -210,8 +309,9 @@ impl Found {
 /// `glob`: regular files whose name or path fits.
 pub fn glob(place: &Place, pattern: &str, path: Option<&str>) -> ToolOutcome {
     let root = place.resolve(path.unwrap_or("."));
-    // A pattern may say the whole path.
-    let own = pattern.strip_prefix(&format!("{}/", place.shown(&root))).unwrap_or(pattern);
+    // A pattern may say the whole path, or that it begins here.
+    let whole = format!("{}/", place.shown(&root).trim_end_matches('/'));
+    let own = pattern.strip_prefix(&whole).or_else(|| pattern.strip_prefix("./")).unwrap_or(pattern);
     let fits = match matcher(own) {
         Ok(fits) => fits,
         Err(outcome) => return outcome,
@@ -221,7 +321,10 @@ pub fn glob(place: &Place, pattern: &str, path: Option<&str>) -> ToolOutcome {
     let (mut late, mut many) = (false, false);
     let entries = WalkBuilder::new(&root)
         .standard_filters(false)
-        .filter_entry(|entry| entry.depth() == 0 || entry.file_name() != ".git")
+        .filter_entry(|entry| {
+            let folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+            entry.depth() == 0 || !folder || entry.file_name() != ".git"
+        })
         .build();
     for entry in entries.flatten() {
         late = Instant::now() >= until;

@@ -15,7 +15,7 @@ use nylorun_actors::ports::store::{Page, SandboxReads, SandboxTx, StoreResult, T
 use super::access::Access;
 use super::prepared::{change, prepared};
 use super::rows;
-use super::schema::{sandbox_events, sandbox_removals, sandboxes, sessions};
+use super::schema::{sandbox_events, sandbox_removals, sandboxes, session_pins, sessions};
 
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = sandboxes)]
@@ -86,6 +86,20 @@ impl SandboxReads for Access<'_> {
         let found: Vec<String> = self.run(|c| {
             sessions::table
                 .filter(sessions::sandbox_id.eq(id))
+                .filter(sessions::active_turn_id.is_not_null())
+                .order(sessions::id)
+                .select(sessions::id)
+                .load(c)
+        })?;
+        Ok(found.into_iter().map(Into::into).collect())
+    }
+
+    fn busy_sharing(&mut self, owner: &SessionId) -> StoreResult<Vec<SessionId>> {
+        self.flush()?;
+        let found: Vec<String> = self.run(|c| {
+            sessions::table
+                .inner_join(session_pins::table.on(session_pins::no.eq(sessions::no)))
+                .filter(session_pins::sandbox_owner_id.eq(owner.as_str()))
                 .filter(sessions::active_turn_id.is_not_null())
                 .order(sessions::id)
                 .select(sessions::id)

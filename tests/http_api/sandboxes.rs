@@ -247,6 +247,32 @@ async fn turns_are_serial_and_a_delete_waits_for_their_end() {
 }
 
 #[actix_web::test]
+async fn between_its_turns_a_session_stays_out_of_the_turn_of_another_in_the_same_sandbox() {
+    let (api, workspaces) = serving(vec![Step::Wait]).await;
+    made(&api, "x").await;
+    for id in ["s1", "s2"] {
+        open(&api, id, Some(json!({"id": "x"}))).send().await;
+    }
+    open(&api, "apart", Some(json!({}))).send().await;
+    let write = |session: &str| tool(&api, session, "write", &json!({"path": "a", "content": session}));
+    assert_eq!(write("s2").send().await.status, 200);
+    let turn = say(&api, "s1").send().await.ok("POST", "/v1/sessions/{sessionId}/commands")["turnId"].clone();
+    for name in ["bash", "read", "write", "edit", "grep", "glob"] {
+        is_busy(&tool(&api, "s2", name, &json!({})).send().await, "5");
+    }
+    // The checks before it come before it, and its own turn is told as its own.
+    assert_eq!(tool(&api, "s2", "other", &json!({})).send().await.refusal(), rejected(400));
+    assert_eq!(tool(&api, "s2", "bash", &json!([])).send().await.refusal(), rejected(400));
+    let own = write("s1").send().await;
+    assert_eq!((own.refusal(), &own.json()["activeTurnId"]), (rejected(409), &turn));
+    assert_eq!(write("apart").send().await.status, 200, "another sandbox is not held up");
+    assert_eq!(workspaces.keys().len(), 2);
+    let cancel = json!({"requestId": "r", "idempotencyKey": "c", "type": "cancel"});
+    assert_eq!(api.app("POST", "/v1/sessions/s1/commands").json(&cancel).send().await.status, 200);
+    assert_eq!(write("s2").send().await.status, 200, "once it is free");
+}
+
+#[actix_web::test]
 async fn two_turn_starts_at_the_same_moment_let_one_in() {
     let (api, _) = serving(vec![Step::Wait]).await;
     made(&api, "x").await;

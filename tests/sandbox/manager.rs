@@ -67,6 +67,40 @@ async fn one_command_at_a_time_in_the_order_they_came() {
     assert_eq!(lines.len(), 10);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn calls_work_in_the_order_in_which_they_were_made_whatever_they_are() {
+    let spaces = spaces();
+    for round in 0..5 {
+        // Not one of them is waited for: their places are taken as they are made.
+        let mut calls = Vec::new();
+        for n in 0..20 {
+            let append = json!({"command": format!("echo {round}-{n} >> log")});
+            calls.push(tokio::spawn(spaces.start("s", Tool::Bash, append)));
+            calls.push(tokio::spawn(spaces.start("s", Tool::Read, json!({"path": "log"}))));
+        }
+        let mut seen = Vec::new();
+        for call in calls {
+            seen.push(call.await.unwrap().unwrap());
+        }
+        for (n, outcome) in seen.iter().skip(1).step_by(2).enumerate() {
+            let ToolOutcome::Completed { output } = outcome else { panic!("{outcome:?}") };
+            let last = output.as_str().unwrap().lines().last().unwrap();
+            assert!(last.ends_with(&format!("\t{round}-{n}")), "{n}: {last}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_listing_waits_for_what_was_asked_before_it_also_for_the_first() {
+    let spaces = spaces();
+    let first = tokio::spawn(spaces.start("s", Tool::Write, json!({"path": "outputs/a", "content": "x"})));
+    let list = FilesOf { dir: "/workspace/outputs".into(), max_entries: 10 };
+    let list = WorkspaceList { session: of("s"), spec: json!({}), list };
+    let listed = spaces.manager.list(list, spaces.heard.clone()).await.unwrap();
+    first.await.unwrap().unwrap();
+    assert!(matches!(listed, ListAnswer::Listed { listing, .. } if listing.entries.len() == 1));
+}
+
 #[tokio::test]
 async fn an_idle_workspace_stops_keeps_its_files_and_comes_back() {
     let mut spaces = spaces();

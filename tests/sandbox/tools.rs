@@ -102,6 +102,33 @@ async fn long_lines_and_long_files_are_cut_where_it_is_said(kind: Kind) {
     assert_eq!(output["truncated"], true);
 }
 
+async fn a_small_sandbox_edits_and_searches_what_a_large_one_does(kind: Kind) {
+    let mut spaces = Spaces::new(kind);
+    spaces.spec = json!({"resources": {"cpus": 1, "memory": "128MiB"}});
+    let size = EDIT_BYTES - 8;
+    spaces.says("s", &format!("yes 'some line' | head -c {size} > large; echo needle > small")).await;
+    let edit = json!({"path": "large", "old_string": "some", "new_string": "any", "replace_all": true});
+    let replaced = spaces.output("s", Tool::Edit, edit).await;
+    let lines = size.div_ceil(10);
+    assert_eq!(replaced["replacements"], lines);
+    assert_eq!(
+        spaces.says("s", "stat -c %s large; head -n 2 large").await,
+        format!("{}\nany line\nany line", size - lines)
+    );
+    // One line of 60 MB.
+    spaces.says("s", "head -c 60000000 /dev/zero | tr '\\0' y > large").await;
+    assert_eq!(told(&spaces, Tool::Grep, json!({"pattern": "needle"})).await, "./small:1:needle");
+    assert_eq!(
+        told(&spaces, Tool::Grep, json!({"pattern": "nothing"})).await,
+        "sandbox.grep_failed: ./large: a line has more than 16 MiB"
+    );
+    let edit = json!({"path": "large", "old_string": "y", "new_string": "yyyyyyyyyy", "replace_all": true});
+    assert_eq!(
+        told(&spaces, Tool::Edit, edit).await,
+        "sandbox.error: /workspace/large would have 600000000 bytes, which is too large to be edited."
+    );
+}
+
 async fn what_is_missing_or_no_file_is_told(kind: Kind) {
     let spaces = Spaces::new(kind);
     spaces
@@ -162,7 +189,19 @@ async fn what_is_missing_or_no_file_is_told(kind: Kind) {
 
 async fn names_may_be_anything(kind: Kind) {
     let spaces = Spaces::new(kind);
-    let names = ["a b", "-rf", "$(touch x)", "'quote\"", "новый", "a\nb", ".hidden", "deep/er/and/deeper"];
+    let long = [&"日".repeat(85), &"🦀".repeat(63)];
+    let names = [
+        long[0],
+        long[1],
+        "a b",
+        "-rf",
+        "$(touch x)",
+        "'quote\"",
+        "новый",
+        "a\nb",
+        ".hidden",
+        "deep/er/and/deeper",
+    ];
     for name in names {
         write(&spaces, name, &format!("in {name}")).await;
         assert!(read(&spaces, name).await.starts_with("1\tin "), "{name:?}");
@@ -217,6 +256,7 @@ for_each_backend! {
     text_of_every_kind_comes_back_as_it_was
     binary_files_and_odd_bytes_do_not_break_a_tool
     long_lines_and_long_files_are_cut_where_it_is_said
+    a_small_sandbox_edits_and_searches_what_a_large_one_does
     what_is_missing_or_no_file_is_told
     names_may_be_anything
     paths_mean_the_workspace_however_they_are_written

@@ -131,6 +131,10 @@ fn run_opens_a_session_with_the_sandbox_that_is_wanted() {
     it.server.json(&["sandboxes", "put", "team"]);
     assert!(run(&it, &["run", "worker", "go", "--session", "third", "--sandbox=team"]).status.success());
     assert_eq!(it.get("/v1/sessions/third")["sandboxId"], "team");
+    for (session, told) in [("own", "its own"), ("second", "that of session own"), ("third", "team")] {
+        let shown = stdout(&run(&it, &["sessions", "show", session]));
+        assert!(shown.contains(&format!("sandbox   {told}\n")), "{shown}");
+    }
     let again = run(&it, &["run", "worker", "go", "--session", "own", "--sandbox=none"]);
     assert_eq!(again.status.code(), Some(2), "a session keeps what it was opened with");
     let missing = run(&it, &["run", "worker", "go", "--sandbox=nothing"]);

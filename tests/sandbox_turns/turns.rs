@@ -153,6 +153,35 @@ fn a_workspace_without_use_stops_and_its_next_turn_has_the_files() {
     assert_eq!(payloads(&again, "sandbox.state")[0]["reattach"], true);
 }
 
+#[test]
+fn files_that_nobody_used_for_longer_than_they_are_kept_go_and_the_sandbox_is_there_again_empty() {
+    let options = Options::default().env("NYLORUN_SANDBOX_RETENTION", "2s");
+    let mut it = Box::of(Server::start_with(options));
+    it.agent("worker", works());
+    it.open("s", "worker", json!({}));
+    it.turn("s", "go");
+    it.ok("PUT", "/v1/sandboxes/team", json!({"requestId": "r"}));
+    it.open("of-team", "worker", json!({"id": "team"}));
+    assert_eq!(it.tool("of-team", "bash", json!({"command": "touch file"})).0, 200);
+    let folders = [it.folder("s"), it.sandbox_folder("team")];
+    assert!(it.server.terminate().success());
+    assert!(folders.iter().all(|folder| folder.exists()));
+    // What a start finds is what the last end has left, however long ago.
+    std::thread::sleep(Duration::from_millis(2_500));
+    it.server.restart();
+    until("the end of the files", || folders.iter().all(|folder| !folder.exists()).then_some(()));
+    until("the record to follow", || (it.get("/v1/tenant")["sandbox"]["retained"] == 0).then_some(()));
+    let events = it.events("s");
+    let told = payloads(&events, "sandbox.state");
+    let told = told.last().unwrap();
+    assert_eq!(told["state"], "stopped");
+    assert!(told["note"].as_str().unwrap().contains("nobody had used them"), "{told}");
+    assert_eq!(it.get("/v1/sandboxes/team")["state"], "ready");
+    assert_eq!(it.tool("of-team", "bash", json!({"command": "ls -A"})).1["output"]["stdout"], "");
+    let again = it.turn("s", "again");
+    assert_eq!(tools(&again)[0].1["stdout"], "", "the file is gone");
+}
+
 /// Starts a turn whose command writes `began` and sleeps; answers the sleep's marker once it runs.
 fn sleeping(it: &Box, session: &str) -> String {
     let time = marker();

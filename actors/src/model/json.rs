@@ -131,6 +131,24 @@ pub(crate) fn kept_at(text: &str) -> Kept {
     }
 }
 
+/// Text for whoever takes UTF-8 alone: a kept lone surrogate becomes U+FFFD, a kept mark itself.
+#[must_use]
+pub fn well_formed(text: &str) -> Cow<'_, str> {
+    if !text.contains(MARK) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(MARK) {
+        out.push_str(&rest[..at]);
+        let kept = kept_at(&rest[at..]);
+        out.push(if matches!(kept, Kept::Unit(_)) { char::REPLACEMENT_CHARACTER } else { MARK });
+        rest = &rest[at + if kept == Kept::Stray { MARK.len_utf8() } else { KEPT_LEN }..];
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
 /// The UTF-16 code units that `text` has for a JavaScript peer: kept surrogates count as the one unit they are.
 pub fn utf16_units(text: &str) -> impl Iterator<Item = u16> + '_ {
     let mut rest = text;
@@ -264,6 +282,15 @@ mod tests {
             let read: Vec<String> = serde_json::from_str(&written).expect(&written);
             assert_eq!(read, [text, "next"]);
         }
+    }
+
+    #[test]
+    fn text_without_lone_surrogates_is_what_was_meant_and_the_same_where_there_are_none() {
+        let text = |json: &str| well_formed(&decode::<String>(json.as_bytes()).expect(json)).into_owned();
+        assert_eq!(text(r#""a\ud800b\udfff""#), "a\u{FFFD}b\u{FFFD}");
+        assert_eq!(text("\"\u{10FFFE}d800\""), "\u{10FFFE}d800");
+        assert_eq!(well_formed("\u{10FFFE}x"), "\u{10FFFE}x");
+        assert!(matches!(well_formed("é"), Cow::Borrowed("é")));
     }
 
     #[test]

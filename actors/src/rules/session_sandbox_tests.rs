@@ -422,3 +422,63 @@ async fn a_session_of_a_deleted_sandbox_is_refused_until_there_is_one_again() {
     world.sandbox("box").await;
     assert!(world.say("s", &Reach::All).await.is_ok());
 }
+
+#[tokio::test]
+async fn files_are_unused_when_they_are_old_and_no_turn_is_in_them() {
+    use crate::model::Micros;
+    use crate::model::session::SessionStatus;
+    use crate::model::workspace::{WorkspaceRecord, WorkspaceState, sandbox_key, session_key};
+
+    let world = World::new().await;
+    world.sandbox("box").await;
+    world.open("own", Some(json!({}))).await.unwrap();
+    world.open("sharing", Some(json!({"session": "own"}))).await.unwrap();
+    world.open("attached", Some(json!({"id": "box"}))).await.unwrap();
+    let tenant = crate::model::ids::TenantId::from("tn_x");
+    let record = |session: &str, sandbox: Option<&str>, state, updated: &str| WorkspaceRecord {
+        key: sandbox.map_or_else(|| session_key(&tenant, &session.into()), |id| sandbox_key(&tenant, id)),
+        session_id: session.into(),
+        sandbox_id: sandbox.map(str::to_owned),
+        backend: "virtual".into(),
+        image: "i".into(),
+        state,
+        created_at: "2026-01-01T00:00:00.000Z".into(),
+        updated_at: updated.into(),
+    };
+    let (old, new) = ("2026-01-01T00:00:00.000Z", "2026-01-02T00:00:00.001Z");
+    let records = vec![
+        record("own", None, WorkspaceState::Stopped, old),
+        record("attached", Some("box"), WorkspaceState::Stopped, old),
+        record("young", None, WorkspaceState::Stopped, new),
+        record("runs", None, WorkspaceState::Running, old),
+        record("timeless", None, WorkspaceState::Stopped, "yesterday"),
+    ];
+    let unused = || {
+        let (records, since) = (records.clone(), Micros::from_iso("2026-01-02T00:00:00.000Z").unwrap());
+        let found = world.0.read(move |reads| workspaces::unused_since(reads, &records, since));
+        async move {
+            let found: Result<_, StoreError> = found.await;
+            found.unwrap().into_iter().map(|record| record.session_id.to_string()).collect::<Vec<_>>()
+        }
+    };
+    assert_eq!(unused().await, ["own", "attached"]);
+    // A turn of the session itself, of one that shares its files, or of one that is attached: they stay.
+    for (session, left) in [("own", "attached"), ("sharing", "attached"), ("attached", "own")] {
+        world.say(session, &Reach::All).await.unwrap();
+        assert_eq!(unused().await, [left], "{session}");
+        let end = world.0.tx(move |tx| tx.put_status(&session.into(), SessionStatus::Completed, None, None));
+        end.await.unwrap();
+    }
+    let removed = vec![records[0].clone(), records[2].clone()];
+    let key = records[0].key.clone();
+    let told = world.0.tx(move |tx| {
+        tx.put_workspace(&removed[0])?;
+        workspaces::removed_unused(tx, &removed)?;
+        let last = tx.record(&"own".into(), 0, 100)?.pop();
+        Ok::<_, StoreError>((tx.workspace(&key)?, last.map(|row| row.body.to_string())))
+    });
+    let (left, event) = told.await.unwrap();
+    assert_eq!(left, None);
+    let event = event.unwrap();
+    assert!(event.contains("sandbox.state") && event.contains("nobody had used them"), "{event}");
+}

@@ -3,12 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::json;
+
+use super::event::write;
+use crate::model::Micros;
+use crate::model::event::EventKind;
 use crate::model::ids::{SessionId, TenantId, TurnId};
 use crate::model::json::Json;
 use crate::model::sandbox::SandboxKind;
 use crate::model::sandbox::capability::declared;
 use crate::model::session::SessionHead;
-use crate::model::workspace::{Claim, ClaimKind, WorkspaceRecord, WorkspaceSession, key_prefix, sandbox_key};
+use crate::model::workspace::{
+    Claim, ClaimKind, WorkspaceRecord, WorkspaceSession, WorkspaceState, key_prefix, sandbox_key,
+};
 use crate::ports::store::{Reads, StoreError, StoreResult, Tx};
 use crate::ports::workspaces::WorkspaceOf;
 
@@ -28,6 +35,8 @@ pub struct SessionWorkspace {
     pub workspace: Option<WorkspaceOf>,
     /// Whether that is of a sandbox resource that is no more.
     pub deleted: bool,
+    /// The sandbox resource that it is of, while a turn of another session is in it.
+    pub busy: Option<String>,
 }
 
 /// A session's workspace. `None`: no such session.
@@ -38,7 +47,7 @@ pub fn of_session(reads: &mut dyn Reads, id: &SessionId) -> StoreResult<Option<S
     let Some(head) = reads.session(id)? else { return Ok(None) };
     let active_turn = head.active_turn_id.clone();
     let Some(spec) = spec_of(reads, &head)? else {
-        return Ok(Some(SessionWorkspace { active_turn, workspace: None, deleted: false }));
+        return Ok(Some(SessionWorkspace { active_turn, workspace: None, deleted: false, busy: None }));
     };
     let (owner_id, sandbox_id) = owner(reads, id)?;
     let resource = match &sandbox_id {
@@ -46,10 +55,16 @@ pub fn of_session(reads: &mut dyn Reads, id: &SessionId) -> StoreResult<Option<S
         None => None,
     };
     let deleted = sandbox_id.is_some() && resource.is_none();
+    let mut busy = None;
+    if let Some(resource) = &resource
+        && reads.busy_on_sandbox(&resource.id)?.iter().any(|other| other != id)
+    {
+        busy = Some(resource.id.clone());
+    }
     let pod = resource.filter(|resource| resource.kind == SandboxKind::Pod).map(|resource| resource.id);
     let session = WorkspaceSession { owner_id, sandbox_id, active_turn_id: active_turn.clone() };
     let workspace = Some(WorkspaceOf { session, spec, pod });
-    Ok(Some(SessionWorkspace { active_turn, workspace, deleted }))
+    Ok(Some(SessionWorkspace { active_turn, workspace, deleted, busy }))
 }
 
 /// The spec of a session: what it pinned, else what its manifest declares itself, as some older ones do.
@@ -135,6 +150,55 @@ pub fn without_owner(reads: &mut dyn Reads, records: &[WorkspaceRecord]) -> Stor
         }
     }
     Ok(gone)
+}
+
+/// Workspaces that have stopped and were not used since an instant, and in which no session has a turn: one that waits
+/// for somebody has its files as long as it waits. A record whose time cannot be read is none.
+///
+/// # Errors
+/// The store's.
+pub fn unused_since(
+    reads: &mut dyn Reads,
+    records: &[WorkspaceRecord],
+    since: Micros,
+) -> StoreResult<Vec<WorkspaceRecord>> {
+    let mut unused = Vec::new();
+    for record in records.iter().filter(|record| record.state == WorkspaceState::Stopped) {
+        let old = Micros::from_iso(&record.updated_at).is_some_and(|used| used < since);
+        if old && !in_turn(reads, record)? {
+            unused.push(record.clone());
+        }
+    }
+    Ok(unused)
+}
+
+fn in_turn(reads: &mut dyn Reads, record: &WorkspaceRecord) -> StoreResult<bool> {
+    if let Some(sandbox) = &record.sandbox_id {
+        return Ok(!reads.busy_on_sandbox(sandbox)?.is_empty());
+    }
+    let owner = reads.session(&record.session_id)?;
+    Ok(owner.is_some_and(|head| head.active_turn_id.is_some())
+        || !reads.busy_sharing(&record.session_id)?.is_empty())
+}
+
+/// The files of workspaces that nobody has used were removed: nothing is on record of them, and their sessions say so.
+///
+/// # Errors
+/// The store's.
+pub fn removed_unused(tx: &mut dyn Tx, removed: &[WorkspaceRecord]) -> StoreResult<()> {
+    for record in removed {
+        tx.delete_workspace(&record.key)?;
+        if tx.session(&record.session_id)?.is_some() {
+            let payload = json!({
+                "state": WorkspaceState::Stopped.as_str(),
+                "backend": record.backend,
+                "note": "its files were removed, since nobody had used them for a long time",
+            });
+            let payload = payload.as_object().cloned().unwrap_or_default();
+            write(tx, &record.session_id, None, EventKind::SandboxState, &payload)?;
+        }
+    }
+    Ok(())
 }
 
 /// Notes that the files of sandboxes are to be removed, unless one was made again meanwhile. From here on none is, until

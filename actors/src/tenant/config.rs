@@ -58,6 +58,8 @@ pub struct TenantConfig {
     pub action_lease_ms: i64,
     /// Age from which an Action whose delivery fails is parked.
     pub delivery_max_age_ms: i64,
+    /// Age from which the files of a workspace that nobody uses are removed; `None`: never.
+    pub workspace_max_age_ms: Option<i64>,
     /// Pause between two passes of the sweeper.
     pub sweep_interval_ms: u64,
     /// How long a session without work stays in memory.
@@ -87,6 +89,7 @@ impl TenantConfig {
             action_hold_ms: 5 * 60_000,
             action_lease_ms: 30_000,
             delivery_max_age_ms: 24 * 60 * 60_000,
+            workspace_max_age_ms: None,
             sweep_interval_ms: 5_000,
             idle_after_ms: 15_000,
             arbiters: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),

@@ -17,6 +17,7 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use crate::limits::{SANDBOX_REMOVAL_MS, SWEEP_PAGE, WORKSPACE_AWAIT_MS};
+use crate::model::Micros;
 use crate::model::workspace::{Removal, sandbox_key};
 use crate::ports::WorkspaceError;
 use crate::ports::store::{Reads, StoreError};
@@ -89,7 +90,8 @@ async fn removals(tree: &Arc<Tree>) -> Result<Vec<String>, WorkspaceError> {
     Ok(done)
 }
 
-/// One sweep: idle workspaces stop, those without an owner are removed, the record follows what is there.
+/// One sweep: idle workspaces stop, those without an owner are removed and those that were not used for longer than they
+/// are kept, the record follows what is there.
 ///
 /// # Errors
 /// Whatever stopped it; the next one begins anew.
@@ -101,15 +103,31 @@ pub async fn sweep(tree: &Arc<Tree>, missing: &Missing) -> Result<(), WorkspaceE
     }
     let store = &tree.ports.store;
     let tenant = &tree.tenant;
+    let kept_since = tree
+        .config
+        .workspace_max_age_ms
+        .map(|ms| Micros(tree.ports.clock.now().0.saturating_sub(ms.saturating_mul(1_000))));
     let read = move |reads: &mut dyn Reads| {
         let gone = rules::without_owner(reads, &records)?;
+        let unused = match kept_since {
+            Some(since) => rules::unused_since(reads, &records, since)?,
+            None => Vec::new(),
+        };
         let recorded: HashSet<String> = rules::all(reads)?.into_iter().map(|record| record.key).collect();
-        Ok::<_, StoreError>((records, gone, recorded))
+        Ok::<_, StoreError>((records, gone, unused, recorded))
     };
-    let (listed, Orphaned { keys: mut gone, sandboxes }, recorded) = store.read(read).await?;
+    let (listed, Orphaned { keys: mut gone, sandboxes }, mut unused, recorded) = store.read(read).await?;
     if !gone.is_empty() {
         workspaces.remove(Removal::keys(gone.clone())).await?;
         tracing::info!(count = gone.len(), "workspaces without an owner were removed");
+    }
+    unused.retain(|record| !gone.contains(&record.key));
+    if !unused.is_empty() {
+        let keys: Vec<String> = unused.iter().map(|record| record.key.clone()).collect();
+        workspaces.remove(Removal::keys(keys.clone())).await?;
+        tracing::info!(count = keys.len(), "files of workspaces that nobody had used were removed");
+        store.tx(move |tx| rules::removed_unused(tx, &unused)).await?;
+        gone.extend(keys);
     }
     if !sandboxes.is_empty() {
         store.tx(move |tx| rules::note_removals(tx, &sandboxes)).await?;

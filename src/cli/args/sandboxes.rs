@@ -81,8 +81,8 @@ pub struct PutSandbox {
 /// Which sandbox a command runs in: TARGET is a session, else a sandbox that a session is attached to.
 const TARGETS: &str = "\
 TARGET is the id of a session that has a sandbox. If there is no such session it is taken for the
-id of a sandbox, and a session that is attached to it, and has no turn just now, lends it. While a
-turn runs in the session its sandbox is the turn's, and commands are refused.";
+id of a sandbox, and a session that is attached to it lends it. While a turn runs in the session, or
+in another that is attached to the same sandbox, that is the turn's, and commands are refused.";
 
 /// `sandboxes exec`.
 #[derive(Debug, Args)]

@@ -234,6 +234,7 @@ impl<'a> Layers<'a> {
             abort_grace_ms: self.number("abort-grace-ms")?,
             rollover_steps: self.number("rollover-steps")?,
             rollover_ms: self.number("rollover-ms")?,
+            sandbox_retention_ms: self.duration("sandbox-retention")?,
             sweep_interval_ms: self.number("sweep-interval-ms")?,
             action_hold_ms: self.number_from("action-hold-ms", 0)?,
             action_lease_ms: self.number("action-lease-ms")?,

@@ -239,3 +239,95 @@ fn bytes_are_read_up_to_their_limit() {
     );
     assert_eq!(bytes(&place, "none", 2), BytesAnswer::Missing { path: "none".into() });
 }
+
+#[test]
+fn a_name_as_long_as_the_system_takes_is_written_in_any_alphabet() {
+    let (_dir, place) = place();
+    for name in ["n".repeat(255), "日".repeat(85), "🦀".repeat(63)] {
+        assert_eq!(output(write(&place, &name, "x"))["bytes"], 1, "{name}");
+        assert_eq!(text(read(&place, &name, 1, 1)), "1\tx");
+        assert_eq!(output(edit(&place, &name, "x", "y", false))["replacements"], 1);
+    }
+    assert_eq!(code(write(&place, &"n".repeat(256), "x")), "sandbox.write_failed");
+}
+
+#[test]
+fn what_a_killed_write_has_left_is_not_in_the_way_of_the_next() {
+    let (dir, place) = place();
+    let left = dir.path().join(format!(".nylorun-{}.tmp", std::process::id()));
+    fs::write(&left, "half of").unwrap();
+    assert_eq!(output(write(&place, "a", "whole"))["bytes"], 5);
+    assert_eq!(fs::read_to_string(dir.path().join("a")).unwrap(), "whole");
+    assert!(!left.exists());
+    // A link there is not followed.
+    fs::write(dir.path().join("b"), "other").unwrap();
+    symlink("b", &left).unwrap();
+    assert_eq!(output(write(&place, "a", "again"))["bytes"], 5);
+    assert_eq!(fs::read_to_string(dir.path().join("b")).unwrap(), "other");
+}
+
+#[test]
+fn a_write_follows_links_also_to_what_is_not_there_yet() {
+    let (dir, place) = place();
+    fs::create_dir(dir.path().join("d")).unwrap();
+    for (link, to) in [("to-file", "d/new"), ("to-link", "to-file"), ("up", "d/../other"), ("deep", "e/f")] {
+        symlink(to, dir.path().join(link)).unwrap();
+    }
+    for (link, lands) in [("to-link", "d/new"), ("up", "other"), ("deep", "e/f")] {
+        let shown = format!("/workspace/{link}");
+        assert_eq!(output(write(&place, link, link)), json!({"path": shown, "bytes": link.len()}));
+        assert!(fs::symlink_metadata(dir.path().join(link)).unwrap().is_symlink(), "{link}");
+        assert_eq!(fs::read_to_string(dir.path().join(lands)).unwrap(), link);
+    }
+    symlink("loop", dir.path().join("loop")).unwrap();
+    assert_eq!(code(write(&place, "loop", "x")), "sandbox.write_failed");
+    assert!(fs::symlink_metadata(dir.path().join("loop")).unwrap().is_symlink());
+    assert_eq!(code(read(&place, "loop", 1, 1)), "sandbox.error");
+}
+
+#[test]
+fn a_path_that_names_a_directory_makes_no_file() {
+    let (dir, place) = place();
+    assert_eq!(code(write(&place, "new/", "x")), "sandbox.write_failed");
+    assert!(!dir.path().join("new").exists());
+}
+
+#[test]
+fn an_edit_that_would_grow_a_file_beyond_measure_fails_and_changes_nothing() {
+    let (dir, place) = place();
+    let (many, long) = ("a".repeat(1_000_000), "b".repeat(100_000));
+    write(&place, "f", &many);
+    assert_eq!(code(edit(&place, "f", "a", &long, true)), "sandbox.error");
+    assert_eq!(fs::read_to_string(dir.path().join("f")).unwrap(), many);
+    assert_eq!(output(edit(&place, "f", "a", "bc", true))["replacements"], 1_000_000);
+    assert_eq!(fs::read_to_string(dir.path().join("f")).unwrap(), "bc".repeat(1_000_000));
+    assert_eq!(fs::metadata(dir.path().join("f")).unwrap().len(), 2_000_000);
+}
+
+#[test]
+fn the_end_of_a_line_may_have_two_characters_and_an_edit_that_misses_for_it_says_so() {
+    let (_dir, place) = place();
+    write(&place, "f", "a\r\nb\r\r\nc\rd\r");
+    assert_eq!(text(read(&place, "f", 1, 9)), "1\ta\n2\tb\r\n3\tc\rd\r");
+    let said = |old: &str| match edit(&place, "f", old, "x", false) {
+        ToolOutcome::Failed { code, message } => format!("{code}: {message}"),
+        done => panic!("{done:?}"),
+    };
+    let no = "sandbox.edit_no_match: old_string does not occur in /workspace/f";
+    assert_eq!(said("a\nb"), format!("{no}: its lines end with \\r\\n."));
+    assert_eq!(said("a b"), format!("{no}."));
+    assert_eq!(output(edit(&place, "f", "a\r\nb", "x", false))["replacements"], 1);
+    // Carriage returns beyond what is kept of a line do not hide what follows them.
+    write(&place, "long", &format!("ab{}cd\n", "\r".repeat(20_000)));
+    assert_eq!(text(read(&place, "long", 1, 1)), format!("1\tab{}…", "\r".repeat(LINE_CHARS - 2)));
+}
+
+#[test]
+fn a_file_that_is_too_large_for_an_artifact_is_not_read_for_it() {
+    let (dir, place) = place();
+    // Sparse: reading it whole would take its time and its memory.
+    File::create(dir.path().join("f")).unwrap().set_len(1 << 40).unwrap();
+    assert!(
+        matches!(bytes(&place, "f", u64::MAX >> 24), BytesAnswer::Failed { code, .. } if code == "artifact.too_large")
+    );
+}

@@ -14,6 +14,7 @@ use super::super::input::Input;
 use super::super::job::{Answer, Work};
 use super::super::limits::HELPER_SECONDS;
 use super::super::run::{Cancelled, End, RunError};
+use super::live::Place;
 use super::{Manager, internal};
 
 /// Time beyond its own that a helper has to say that its time is over.
@@ -51,14 +52,20 @@ impl Manager {
     }
 
     /// Runs a tool.
-    pub(super) async fn run(self, ask: Ask, tool: Tool, input: Input) -> Result<ToolOutcome, ApiError> {
+    pub(super) async fn run(
+        self,
+        ask: Ask,
+        place: Place,
+        tool: Tool,
+        input: Input,
+    ) -> Result<ToolOutcome, ApiError> {
         let backend = match self.backend(&ask.spec).await {
             Ok(backend) => backend,
             Err(outcome) => return Ok(outcome),
         };
-        let (key, active) = self.live(&ask.session, &ask.spec);
+        let Place { key, turn, active } = place;
         let live = &active.0;
-        let _turn = live.queue.lock().await;
+        let _turn = turn.await;
         self.check_open(&ask.sign)?;
         let space = self.space(&key, &ask);
         if let Err(outcome) = self.open(&space, live, &ask, &backend).await {
@@ -88,10 +95,14 @@ impl Manager {
     pub(super) async fn look(
         self,
         ask: Ask,
+        place: Place,
         work: Work,
         open: bool,
     ) -> Result<Result<Option<Answer>, ToolOutcome>, ApiError> {
-        let key = ask.session.key(&self.0.tenant);
+        let Place { key, turn, active } = place;
+        let live = &active.0;
+        let _turn = turn.await;
+        self.check_open(&ask.sign)?;
         if !open && self.0.records.get(&key).is_none() {
             return Ok(Ok(None));
         }
@@ -99,10 +110,6 @@ impl Manager {
             Ok(backend) => backend,
             Err(outcome) => return Ok(Err(outcome)),
         };
-        let (key, active) = self.live(&ask.session, &ask.spec);
-        let live = &active.0;
-        let _turn = live.queue.lock().await;
-        self.check_open(&ask.sign)?;
         let space = self.space(&key, &ask);
         if let Err(outcome) = self.open(&space, live, &ask, &backend).await {
             return Ok(Err(outcome));

@@ -3,8 +3,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use nylorun_actors::model::json::Json;
 use nylorun_actors::model::workspace::WorkspaceSession;
+use tokio::sync::OwnedMutexGuard;
 
 use super::super::backend::idle_ms;
 use super::Manager;
@@ -14,7 +17,7 @@ pub(super) struct Live {
     pub(super) session: WorkspaceSession,
     pub(super) idle: Duration,
     /// Held by whoever works in the workspace; the others wait in order.
-    pub(super) queue: tokio::sync::Mutex<()>,
+    pub(super) queue: Arc<tokio::sync::Mutex<()>>,
     state: Mutex<State>,
 }
 
@@ -36,21 +39,47 @@ impl Drop for Active {
     }
 }
 
+/// A call's place among those that wait for a workspace. It is taken when the call is made, not when its task comes to
+/// run: so calls work in the order in which they were made.
+pub(super) struct Place {
+    pub(super) key: String,
+    /// Comes when it is this call's turn, for as long as it is held.
+    pub(super) turn: BoxFuture<'static, OwnedMutexGuard<()>>,
+    pub(super) active: Active,
+}
+
 impl Live {
+    /// Takes the next place.
+    fn line_up(&self) -> BoxFuture<'static, OwnedMutexGuard<()>> {
+        // What is asked for once stands in line. A task that has worked for long must not be put off instead.
+        let mut turn = Box::pin(tokio::task::unconstrained(Arc::clone(&self.queue).lock_owned()));
+        match (&mut turn).now_or_never() {
+            Some(held) => std::future::ready(held).boxed(),
+            None => turn,
+        }
+    }
+
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Manager {
-    pub(super) fn live(&self, session: &WorkspaceSession, spec: &Json) -> (String, Active) {
+    /// Takes a place for a call. It must be made where the caller calls.
+    pub(super) fn line_up(&self, session: &WorkspaceSession, spec: &Json) -> Place {
+        let (key, active) = self.live(session, spec);
+        let turn = active.0.line_up();
+        Place { key, turn, active }
+    }
+
+    fn live(&self, session: &WorkspaceSession, spec: &Json) -> (String, Active) {
         let key = session.key(&self.0.tenant);
         let mut all = self.0.live.lock().unwrap_or_else(PoisonError::into_inner);
         let live = all.entry(key.clone()).or_insert_with(|| {
             Arc::new(Live {
                 session: session.clone(),
                 idle: Duration::from_millis(idle_ms(spec)),
-                queue: tokio::sync::Mutex::new(()),
+                queue: Arc::default(),
                 state: Mutex::new(State { open: false, active: 0, used: Instant::now() }),
             })
         });

@@ -105,3 +105,82 @@ fn at_most_500_files_are_named() {
     assert_eq!(found.lines().count(), 501);
     assert_eq!(found.lines().last().unwrap(), "… 10 more files: narrow the pattern");
 }
+
+#[test]
+fn braces_that_count_nothing_are_characters_as_in_extended_expressions() {
+    let source = "fn main() {\n  aa{2}\n}\ntype T struct{}\nlet x = {a, b};\n";
+    let (_dir, place) = place(&[("f", source)]);
+    let lines = |pattern: &str| {
+        let found = text(grep(&place, &search(pattern)));
+        found
+            .lines()
+            .map(|line| line.split(':').nth(1).unwrap_or("-").to_owned())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    for (pattern, found) in [
+        ("main.. {", "1"),
+        ("struct{}", "4"),
+        ("{", "1 2 4 5"),
+        ("^{|{$", "1"),
+        ("a{2}", "2"),
+        ("a{2}{", "2"),
+        ("^ +a{,2}[{]", "2"),
+        ("= {a, b}", "5"),
+        ("[{]a", "5"),
+        ("[^]{]{2}$|zz{", "2 5"),
+        (r"\{a", "5"),
+        (r"\p{Lu} struct{", "4"),
+        ("main\nstruct", "1 4"),
+        ("struct{\n", "4"),
+    ] {
+        assert_eq!(lines(pattern), found, "{pattern}");
+    }
+    for bad in ["(", "a{2,1}", "[", "*"] {
+        assert_eq!(code(grep(&place, &search(bad))), "sandbox.grep_failed", "{bad}");
+    }
+}
+
+#[test]
+fn what_cannot_be_searched_is_told_and_a_filter_with_a_slash_means_the_path() {
+    let (dir, place) = place(&[("src/a.rs", "x"), ("src/deep/b.rs", "x"), ("c.rs", "x")]);
+    nix::unistd::mkfifo(&dir.path().join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert_eq!(
+        grep(&place, &Search { path: Some("pipe"), ..search("x") }),
+        failed("sandbox.grep_failed", "pipe is no regular file and no directory.".into())
+    );
+    let only = |glob: &str| text(grep(&place, &Search { glob: Some(glob), ..search("x") }));
+    assert_eq!(only("src/*.rs"), "./src/a.rs:1:x");
+    assert_eq!(only("./src/**"), "./src/a.rs:1:x\n./src/deep/b.rs:1:x");
+    assert_eq!(only("**/b.rs"), "./src/deep/b.rs:1:x");
+    assert_eq!(only("b.rs"), "./src/deep/b.rs:1:x", "without a slash it is held against names");
+    symlink("src", dir.path().join("link")).unwrap();
+    let link = Search { path: Some("link"), ..search("x") };
+    assert_eq!(
+        text(grep(&place, &link)),
+        "link/a.rs:1:x\nlink/deep/b.rs:1:x",
+        "one that was named is followed"
+    );
+    assert_eq!(only("*").lines().count(), 3, "others are not");
+}
+
+#[test]
+fn a_pattern_may_begin_where_the_search_does_and_only_the_inside_of_git_is_left_out() {
+    let (_dir, place) =
+        place(&[("a/x.rs", ""), ("a/.git/y.rs", ""), (".git", "gitdir: elsewhere"), ("a.rs", "")]);
+    let found = |pattern: &str, path: Option<&str>| text(glob(&place, pattern, path));
+    assert_eq!(found("./a/*.rs", None), "/workspace/a/x.rs");
+    assert_eq!(found("./*.rs", Some("a")), "/workspace/a/x.rs");
+    assert_eq!(found(".git", None), "/workspace/.git");
+    assert_eq!(found("**", Some("a")), "/workspace/a/x.rs");
+}
+
+#[test]
+fn a_line_that_is_too_long_for_a_search_leaves_out_its_file_and_no_other() {
+    let (dir, place) = place(&[("small", "needle\n")]);
+    let long = "y".repeat(SEARCH_LINE_BYTES * 2);
+    fs::write(dir.path().join("long"), &long).unwrap();
+    assert_eq!(text(grep(&place, &search("needle"))), "./small:1:needle");
+    let said = grep(&place, &search("nothing"));
+    assert_eq!(said, failed("sandbox.grep_failed", "./long: a line has more than 16 MiB".into()));
+}

@@ -21,6 +21,8 @@ pub trait SandboxReads: WorkspaceReads {
     fn sessions_on_sandbox(&mut self, id: &str) -> StoreResult<Vec<SessionHead>>;
     /// Those of them that have an active turn, by id.
     fn busy_on_sandbox(&mut self, id: &str) -> StoreResult<Vec<SessionId>>;
+    /// Sessions that have an active turn and work in this session's workspace, itself not counted, by id.
+    fn busy_sharing(&mut self, owner: &SessionId) -> StoreResult<Vec<SessionId>>;
     /// Events of a sandbox from `from` on, in order, as JSON text. The sandbox need not exist.
     fn sandbox_events(&mut self, id: &str, from: i64, limit: usize) -> StoreResult<Vec<Arc<str>>>;
     /// Whether files of a deleted sandbox of this id are still to be removed.

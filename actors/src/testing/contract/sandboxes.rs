@@ -85,6 +85,19 @@ pub async fn sessions_are_found_by_their_sandbox_and_by_their_turn(s: &mut dyn S
     assert!(both(s, |r| r.busy_on_sandbox("x")).await.is_empty());
     tx(s, |t| t.delete_session(&sid("a"))).await.unwrap();
     assert_eq!(ids("x").await, ["c"]);
+    // Those that share the workspace of a session.
+    let shared = tx(s, |t| {
+        for id in ["b", "c", "d"] {
+            let mut pin = t.session_pin(&sid(id))?.unwrap_or_default();
+            pin.sandbox_owner_id = (id != "c").then(|| sid("c"));
+            t.put_session_pin(&sid(id), &pin)?;
+        }
+        t.busy_sharing(&sid("c"))
+    });
+    assert_eq!(shared.await.unwrap(), [sid("d")], "b has no turn");
+    assert!(both(s, |r| r.busy_sharing(&sid("b"))).await.is_empty());
+    tx(s, |t| t.put_status(&sid("d"), SessionStatus::Completed, None, Some(&turn("u")))).await.unwrap();
+    assert!(both(s, |r| r.busy_sharing(&sid("c"))).await.is_empty());
 }
 
 pub async fn events_of_a_sandbox_count_from_zero_and_outlive_it(s: &mut dyn Subject) {

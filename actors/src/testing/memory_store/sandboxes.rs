@@ -35,6 +35,13 @@ impl SandboxReads for MemoryTx<'_> {
         Ok(heads.filter(|head| head.active_turn_id.is_some()).map(|head| head.id).collect())
     }
 
+    fn busy_sharing(&mut self, owner: &SessionId) -> StoreResult<Vec<SessionId>> {
+        let rows = self.tables().sessions.values();
+        let sharing =
+            rows.filter(|rows| rows.pin.sandbox_owner_id.as_ref() == Some(owner)).map(|rows| &rows.head);
+        Ok(sharing.filter(|head| head.active_turn_id.is_some()).map(|head| head.id.clone()).collect())
+    }
+
     fn sandbox_events(&mut self, id: &str, from: i64, limit: usize) -> StoreResult<Vec<Arc<str>>> {
         let id = id.to_owned();
         let rows = self.tables().sandbox_events.range((id.clone(), from)..=(id, i64::MAX));

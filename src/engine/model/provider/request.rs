@@ -8,7 +8,7 @@ use genai::chat::{
     ToolCall, ToolResponse,
 };
 use nylorun_actors::model::Json;
-use nylorun_actors::model::json::{JsonMap, MARK, encode};
+use nylorun_actors::model::json::{JsonMap, encode, well_formed};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -280,17 +280,7 @@ fn wire_id(id: &str, target: &Target) -> String {
 
 /// Text for a provider: a kept lone surrogate has no place in UTF-8 and becomes U+FFFD.
 fn plain(text: &str) -> String {
-    if !text.contains(MARK) {
-        return text.to_owned();
-    }
-    let mut out = String::with_capacity(text.len());
-    let mut pieces = text.split(MARK);
-    out.push_str(pieces.next().unwrap_or_default());
-    for piece in pieces {
-        out.push(if piece.starts_with("----") { MARK } else { '\u{FFFD}' });
-        out.push_str(piece.get(4..).unwrap_or_default());
-    }
-    out
+    well_formed(text).into_owned()
 }
 
 fn plain_json(value: &Json) -> Json {
