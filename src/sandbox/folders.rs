@@ -10,6 +10,9 @@ use nix::unistd::{Gid, Uid, chown};
 
 use super::backend::HOST_UID;
 
+/// Bytes of a path below a workspace's folder from where on a removal moves what is there.
+const LONG: usize = 512;
+
 /// Where workspaces are.
 #[derive(Clone, Debug)]
 pub struct Folders {
@@ -112,8 +115,9 @@ pub fn make(folder: &Path) -> std::io::Result<bool> {
     Ok(created)
 }
 
-/// Removes a tree without following links; folders that a command has closed are opened first.
-fn delete(path: &Path) -> std::io::Result<()> {
+/// Removes a tree without following links; folders that a command has closed are opened first, and what lies too deep to
+/// be reached is brought up. Nothing runs in it.
+pub(super) fn delete(path: &Path) -> std::io::Result<()> {
     match fs::remove_dir_all(path) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -127,12 +131,24 @@ fn delete(path: &Path) -> std::io::Result<()> {
     }
 }
 
-fn open_up(path: &Path) {
-    // What cannot be opened makes the removal fail, which is told.
-    let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o700));
-    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            open_up(&entry.path());
+/// Opens all folders of a tree, and moves to its top what has a long path from there: a path has an end, and a removal
+/// holds a descriptor for each folder that it is in.
+fn open_up(top: &Path) {
+    let long = top.as_os_str().len() + LONG;
+    let mut folders = vec![top.to_owned()];
+    while let Some(mut folder) = folders.pop() {
+        // What cannot be opened or moved makes the removal fail, which is told.
+        let _ = fs::set_permissions(&folder, fs::Permissions::from_mode(0o700));
+        if folder.as_os_str().len() > long {
+            let up = top.join(format!("{:016x}", rand::random::<u64>()));
+            if fs::rename(&folder, &up).is_ok() {
+                folder = up;
+            }
+        }
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(entry.path());
+            }
         }
     }
 }

@@ -161,7 +161,7 @@ async fn no_daemon_or_zombie_is_left_behind(kind: Kind) {
 
 async fn two_hundred_workspaces_leave_nothing(kind: Kind) {
     if kind == Kind::Docker {
-        // Twenty, in `docker.rs`: a container takes a second to come and go.
+        // In `docker.rs`, some at a time: a container takes a while to come and go.
         return;
     }
     let spaces = Spaces::new(kind);
