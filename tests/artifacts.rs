@@ -165,6 +165,21 @@ fn the_commands_do_what_the_routes_do() {
         assert_eq!(output.status.code(), Some(exit), "{args:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(code), "{args:?}: {}", stderr(&output));
     }
+    let limits = |args: &[&str]| stdout(&server.run(&[&["artifacts", "limits"], args].concat()));
+    assert_eq!(
+        limits(&[]),
+        "one artifact: 104857600 bytes\nall together: 10737418240 bytes\nused: 4 bytes\n"
+    );
+    assert!(
+        limits(&["--file", "1KiB"])
+            .starts_with("one artifact: 1024 bytes\nall together: 10737418240 bytes\n")
+    );
+    // What is left out is the default again.
+    assert!(limits(&["--total", "5"]).starts_with("one artifact: 104857600 bytes\nall together: 5 bytes\n"));
+    let full = server.run(&["artifacts", "put", &file.display().to_string()]);
+    assert_eq!(full.status.code(), Some(1));
+    assert!(stderr(&full).contains("limit_exceeded"), "{}", stderr(&full));
+    assert_eq!(limits(&["--reset"]), limits(&[]));
     let rm = server.run(&["artifacts", "rm", &id]);
     assert_eq!(stdout(&rm), format!("deleted {id}\n"));
     assert_eq!(blobs(&server), 0);

@@ -20,6 +20,8 @@ mod runs;
 mod sockets;
 #[path = "harness_listener/upgrade.rs"]
 mod upgrade;
+#[path = "harness_listener/workspace_claims.rs"]
+mod workspace_claims;
 #[path = "harness_listener/workspaces.rs"]
 mod workspaces;
 #[path = "harness_listener/world.rs"]

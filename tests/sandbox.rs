@@ -26,3 +26,5 @@ mod share;
 mod support;
 #[path = "sandbox/tools.rs"]
 mod tools;
+#[path = "sandbox/tricks.rs"]
+mod tricks;

@@ -5,8 +5,13 @@ mod common;
 
 #[path = "sandbox_turns/cli.rs"]
 mod cli;
+#[allow(dead_code)]
+#[path = "sandbox/dockerd.rs"]
+mod dockerd;
 #[path = "sandbox_turns/harness.rs"]
 mod harness;
+#[path = "sandbox_turns/left.rs"]
+mod left;
 #[path = "sandbox_turns/routes.rs"]
 mod routes;
 #[path = "sandbox_turns/serve.rs"]

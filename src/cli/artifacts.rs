@@ -11,7 +11,7 @@ use futures_util::stream;
 use nylorun_actors::model::json::Json;
 use serde_json::json;
 
-use super::args::artifacts::{Artifacts, At, Get, Link, Put, To};
+use super::args::artifacts::{Artifacts, At, Get, Limits, Link, Put, To};
 use super::client::{Client, Upload, segment};
 use super::fault::{Fault, exit};
 use super::out::{Out, plain};
@@ -54,7 +54,34 @@ pub async fn run(client: &Client, out: &Out, command: &Artifacts) -> Result<(), 
             let answer = client.delete(&format!("/v1/artifacts/{}", segment(artifact))).await?;
             if out.is_json() { out.json(&answer) } else { out.line(&format!("deleted {artifact}")) }
         }
+        Artifacts::Limits(command) => limits(client, out, command).await,
     }
+}
+
+async fn limits(client: &Client, out: &Out, command: &Limits) -> Result<(), Fault> {
+    const PATH: &str = "/v1/tenant/artifacts";
+    let mut limits = json!({});
+    for (name, value) in [("fileBytes", command.file), ("totalBytes", command.total)] {
+        if let Some(value) = value {
+            limits[name] = json!(value);
+        }
+    }
+    let asked = command.reset || command.file.is_some() || command.total.is_some();
+    let answer = match asked {
+        true => client.put(PATH, Some(&json!({"limits": limits}))).await?,
+        false => client.get(PATH).await?,
+    };
+    if out.is_json() {
+        return out.json(&answer);
+    }
+    for (what, value) in [
+        ("one artifact", &answer["limits"]["fileBytes"]),
+        ("all together", &answer["limits"]["totalBytes"]),
+        ("used", &answer["usedBytes"]),
+    ] {
+        out.line(&format!("{what}: {} bytes", plain(value)))?;
+    }
+    Ok(())
 }
 
 fn path(at: &At, what: &str) -> String {

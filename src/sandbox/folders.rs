@@ -14,6 +14,9 @@ use nix::unistd::{Gid, Uid, chown};
 
 use super::backend::HOST_UID;
 
+/// Bytes of a path below a workspace's folder from where on a removal moves what is there.
+const LONG: usize = 512;
+
 /// Where workspaces are. Cheap to clone; the clones share the folder that is ready.
 #[derive(Clone, Debug)]
 pub struct Folders {
@@ -166,27 +169,34 @@ impl Folders {
     }
 }
 
-/// Makes the folder of all workspaces, for nobody but this user; its path without links. Helpers of root are somebody else:
-/// they may walk through it and not list it.
+/// Makes the folder of all workspaces, for nobody but this user; its path without links.
 ///
 /// # Errors
 /// The system's.
 pub fn root(path: &Path) -> std::io::Result<PathBuf> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    let root = fs::canonicalize(path)?;
-    if Uid::effective().is_root() {
-        let meta = fs::metadata(&root)?;
-        if meta.gid() != HOST_UID {
-            chown(&root, None, Some(Gid::from_raw(HOST_UID)))?;
-        }
-        let mode = meta.permissions().mode() & 0o7777;
-        // Those of a group that it was before are none of the helpers'.
-        let wanted = (mode & !0o070) | 0o010;
-        if mode != wanted {
-            fs::set_permissions(&root, fs::Permissions::from_mode(wanted))?;
-        }
+    fs::canonicalize(path)
+}
+
+/// Lets helpers of root, who are somebody else, walk through the folder of all workspaces, or no more. They may not list
+/// it. Only those need it who can reach nothing but their own workspace later on.
+///
+/// # Errors
+/// The system's.
+pub fn admit(root: &Path, helpers: bool) -> std::io::Result<()> {
+    if !Uid::effective().is_root() {
+        return Ok(());
     }
-    Ok(root)
+    let meta = fs::metadata(root)?;
+    if helpers && meta.gid() != HOST_UID {
+        chown(root, None, Some(Gid::from_raw(HOST_UID)))?;
+    }
+    let mode = meta.permissions().mode() & 0o7777;
+    let wanted = (mode & !0o070) | if helpers { 0o010 } else { 0 };
+    if mode == wanted {
+        return Ok(());
+    }
+    fs::set_permissions(root, fs::Permissions::from_mode(wanted))
 }
 
 /// A name for a folder beside the workspaces that goes with this process: `<prefix><process>-<random>`.
@@ -228,8 +238,9 @@ pub fn make(folder: &Path) -> std::io::Result<bool> {
     Ok(created)
 }
 
-/// Removes a tree without following links; folders that a command has closed are opened first.
-fn delete(path: &Path) -> std::io::Result<()> {
+/// Removes a tree without following links; folders that a command has closed are opened first, and what lies too deep to
+/// be reached is brought up. Nothing runs in it.
+pub(super) fn delete(path: &Path) -> std::io::Result<()> {
     match fs::remove_dir_all(path) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -243,12 +254,24 @@ fn delete(path: &Path) -> std::io::Result<()> {
     }
 }
 
-fn open_up(path: &Path) {
-    // What cannot be opened makes the removal fail, which is told.
-    let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o700));
-    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            open_up(&entry.path());
+/// Opens all folders of a tree, and moves to its top what has a long path from there: a path has an end, and a removal
+/// holds a descriptor for each folder that it is in.
+fn open_up(top: &Path) {
+    let long = top.as_os_str().len() + LONG;
+    let mut folders = vec![top.to_owned()];
+    while let Some(mut folder) = folders.pop() {
+        // What cannot be opened or moved makes the removal fail, which is told.
+        let _ = fs::set_permissions(&folder, fs::Permissions::from_mode(0o700));
+        if folder.as_os_str().len() > long {
+            let up = top.join(format!("{:016x}", rand::random::<u64>()));
+            if fs::rename(&folder, &up).is_ok() {
+                folder = up;
+            }
+        }
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(entry.path());
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ use super::backend::{Backend, HOST_UID, Space, Works, needs_network};
 use super::cgroups::Cgroups;
 use super::choice::{Kind, Means};
 use super::family;
+use super::folders;
 use super::input::Input;
 use super::job::{Answer, ByKernel, Cage, Ground, Job, Limits, Work};
 use super::run::{Cancelled, Disk, Ran, RunError, Runner};
@@ -100,7 +101,11 @@ impl Local {
         // A second probe finds the same.
         let _ = self.groups.set(found);
         let root = self.means.root.clone();
-        let made = tokio::task::spawn_blocking(move || Folder::make(&root));
+        let through = self.cage == Cage::Namespaces;
+        let made = tokio::task::spawn_blocking(move || {
+            let folder = Folder::make(&root)?;
+            folders::admit(&root, through).map(|()| folder)
+        });
         let folder = made.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         let space = Space {
             key: "probe".to_owned(),
@@ -167,6 +172,9 @@ impl Backend for Local {
 
     fn open<'a>(&'a self, space: &'a Space, new: bool) -> BoxFuture<'a, Result<(), String>> {
         async move {
+            // Somebody may have made it again.
+            folders::admit(&self.means.root, self.cage == Cage::Namespaces)
+                .map_err(|error| error.to_string())?;
             if new {
                 self.usages.begin(&space.key);
                 return Ok(());
@@ -275,10 +283,10 @@ impl Drop for Folder {
 
 impl Folder {
     fn make(root: &std::path::Path) -> std::io::Result<Self> {
-        super::folders::root(root)?;
-        super::folders::sweep(root, PROBES);
-        let folder = Self(super::folders::of_this_process(root, PROBES));
-        super::folders::make(&folder.0)?;
+        folders::root(root)?;
+        folders::sweep(root, PROBES);
+        let folder = Self(folders::of_this_process(root, PROBES));
+        folders::make(&folder.0)?;
         Ok(folder)
     }
 }

@@ -146,6 +146,10 @@ pub fn begin() -> Result<(), String> {
     let proc = plain | MsFlags::MS_NOEXEC;
     mount(Some("proc"), inside("proc").as_str(), Some("proc"), proc, none)
         .map_err(told("/proc cannot be mounted"))?;
+    // Memory of messages and segments is no process's: 64 MiB as in /dev/shm, and a few queues. An older kernel says no.
+    for (name, most) in [("shmall", "16384"), ("msgmni", "256")] {
+        let _ = fs::write(inside(&format!("proc/sys/kernel/{name}")), most);
+    }
     sethostname("sandbox").map_err(told("the host name cannot be set"))?;
     loopback()
 }
@@ -262,6 +266,8 @@ fn loopback() -> Result<(), String> {
 pub fn give_up(filters: &Filters) -> Result<(), String> {
     unshare(CloneFlags::CLONE_NEWUSER).map_err(told("the last namespace is not available"))?;
     map(USER, 0, 0)?;
+    // A command is the same user in here: it is not to look into this process, nor to take its descriptors.
+    set_dumpable(false).map_err(told("memory cannot be closed"))?;
     set_no_new_privs().map_err(told("privileges cannot be given up"))?;
     filters.namespaces.apply()
 }

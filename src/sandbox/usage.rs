@@ -5,12 +5,15 @@
 //! command may overshoot by what it writes between two looks; large trees are looked at less often.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::unistd::Pid;
 
 use super::control::{Over, size};
@@ -25,6 +28,8 @@ const EASE: u32 = 8;
 const SLACK_BYTES: u64 = 1024 * 1024;
 /// See [`SLACK_BYTES`]: files.
 const SLACK_INODES: u64 = 64;
+/// Files of a workspace with folders that no path reaches.
+const TOO_DEEP: u64 = 1 << 40;
 
 /// What is on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,28 +62,34 @@ impl Usage {
     /// For whoever reads it.
     #[must_use]
     pub fn in_words(&self) -> String {
+        if self.inodes >= TOO_DEEP {
+            return "it has folders that are too deep to be counted".to_owned();
+        }
         format!("{} in {} files", size(self.bytes), self.inodes)
     }
 }
 
 /// Counts what is below a workspace's folder. A folder that a command has closed is opened again: it would hide what is
-/// in it.
+/// in it. So would one that is too deep for a path: it counts as more than anybody may have. Commands run meanwhile, so
+/// nothing is followed that they may have put where a folder was.
 #[must_use]
 pub fn count(folder: &Path) -> Usage {
     let (mut usage, mut linked) = (Usage::default(), HashSet::new());
-    let mut folders = vec![folder.join("workspace"), folder.join("tmp")];
-    while let Some(folder) = folders.pop() {
-        let entries = fs::read_dir(&folder).or_else(|error| {
-            if error.kind() != std::io::ErrorKind::PermissionDenied {
-                return Err(error);
-            }
-            let link = fs::symlink_metadata(&folder)?.is_symlink();
-            if !link {
-                fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
-            }
-            fs::read_dir(&folder)
-        });
-        // What is gone takes nothing.
+    let Ok(top) = File::open(folder) else { return usage };
+    let mut folders: Vec<PathBuf> = vec!["workspace".into(), "tmp".into()];
+    while let Some(below) = folders.pop() {
+        let opened = match inside(&top, &below, OFlag::O_RDONLY) {
+            Err(Errno::EACCES) => open_up(&top, &below).and_then(|()| inside(&top, &below, OFlag::O_RDONLY)),
+            opened => opened,
+        };
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(Errno::ENAMETOOLONG) => return Usage { inodes: TOO_DEEP, ..usage },
+            // What is gone takes nothing.
+            Err(_) => continue,
+        };
+        // What is listed and looked at by a descriptor is in this folder, wherever that is by now.
+        let entries = fs::read_dir(format!("/proc/self/fd/{}", opened.as_raw_fd()));
         for entry in entries.into_iter().flatten().flatten() {
             let Ok(meta) = entry.metadata() else { continue };
             if !meta.is_dir() && meta.nlink() > 1 && !linked.insert((meta.dev(), meta.ino())) {
@@ -87,21 +98,40 @@ pub fn count(folder: &Path) -> Usage {
             usage.bytes += meta.blocks() * 512;
             usage.inodes += 1;
             if meta.is_dir() {
-                folders.push(entry.path());
+                folders.push(below.join(entry.file_name()));
             }
         }
     }
     usage
 }
 
-/// Bytes of files that are deleted and still open in a family of processes, on the file system of a folder.
+/// Opens a folder below another one without following a link on the way.
+fn inside(top: &File, below: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+    let flags = flags | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS;
+    openat2(top, below, OpenHow::new().flags(flags).resolve(resolve))
+}
+
+/// Gives the owner of a folder back what a command has taken.
+fn open_up(top: &File, below: &Path) -> nix::Result<()> {
+    let folder = inside(top, below, OFlag::O_PATH)?;
+    let path = format!("/proc/self/fd/{}", folder.as_raw_fd());
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(|_| Errno::EACCES)
+}
+
+/// Bytes of files that no folder has and that are still open in a family of processes: deleted ones on the file system of
+/// a folder, and those that were made in memory, which no process of its own seems to take.
 fn deleted(folder: &Path, keeper: Pid) -> u64 {
     let Ok(dev) = fs::metadata(folder).map(|meta| meta.dev()) else { return 0 };
     let (mut seen, mut bytes) = (HashSet::new(), 0);
     for pid in family::below(family::PROC, keeper) {
         for fd in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
             let Ok(meta) = fs::metadata(fd.path()) else { continue };
-            if meta.is_file() && meta.dev() == dev && meta.nlink() == 0 && seen.insert(meta.ino()) {
+            let here = || {
+                meta.dev() == dev
+                    || fs::read_link(fd.path()).is_ok_and(|of| of.to_string_lossy().starts_with("/memfd:"))
+            };
+            if meta.is_file() && meta.nlink() == 0 && here() && seen.insert((meta.dev(), meta.ino())) {
                 bytes += meta.blocks() * 512;
             }
         }
@@ -236,6 +266,37 @@ mod tests {
         assert!((100_000..200_000).contains(&usage.bytes), "{usage:?}");
         fs::set_permissions(workspace.join("d"), fs::Permissions::from_mode(0o000)).unwrap();
         assert_eq!(count(dir.path()).inodes, 3, "a closed folder hides nothing");
+    }
+
+    #[test]
+    fn what_is_swapped_for_a_link_is_not_followed_and_what_is_too_deep_for_a_path_is_too_much() {
+        let (dir, outside) = (space(), tempfile::tempdir().unwrap());
+        fs::create_dir_all(outside.path().join("a/closed")).unwrap();
+        fs::set_permissions(outside.path().join("a/closed"), fs::Permissions::from_mode(0o500)).unwrap();
+        symlink(outside.path(), dir.path().join("workspace/swapped")).unwrap();
+        // As if it had been a folder when its parent was listed.
+        let top = File::open(dir.path()).unwrap();
+        for below in
+            ["workspace/swapped", "workspace/swapped/a", "workspace/../../x", "workspace/swapped/a/closed"]
+        {
+            assert!(inside(&top, below.as_ref(), OFlag::O_RDONLY).is_err(), "{below}");
+            assert!(open_up(&top, below.as_ref()).is_err(), "{below}");
+        }
+        let mode = fs::metadata(outside.path().join("a/closed")).unwrap().mode() & 0o777;
+        assert_eq!((mode, count(dir.path()).inodes), (0o500, 1));
+        let limits = Limits::default();
+        let deep = std::process::Command::new("bash")
+            .args([
+                "-c",
+                "n=$(printf 'd%.0s' {1..200}); for i in {1..30}; do mkdir $n && cd $n; done; echo hidden > f",
+            ])
+            .current_dir(dir.path().join("workspace"))
+            .status();
+        assert!(deep.unwrap().success());
+        let usage = count(dir.path());
+        assert!(usage.over(&limits).is_some() && usage.is_full().contains("too deep"), "{usage:?}");
+        // Nothing but the removal of it reaches it by its parts.
+        assert!(crate::sandbox::folders::delete(dir.path()).is_ok() && !dir.path().exists());
     }
 
     #[tokio::test]

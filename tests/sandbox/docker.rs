@@ -330,24 +330,40 @@ async fn a_daemon_that_is_not_there_or_elsewhere_is_said_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twenty_workspaces_come_and_go_and_leave_nothing() {
+async fn two_hundred_workspaces_come_and_go_and_leave_nothing() {
     let Some(docker) = Dockerd::get() else { return };
     let spaces = spaces(docker);
     spaces.says("warm", "true").await;
     spaces.manager.remove(Removal::everything()).await.unwrap();
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    let open = descriptors();
-    for n in 0..20 {
-        let session = format!("s{n}");
-        spaces.says(&session, "echo x > file; mkdir -p a/b; chmod 000 a; sleep 300 & echo started").await;
-        spaces.manager.remove(Removal::keys(vec![key(&session)])).await.unwrap();
+    let networks = || docker.docker(&["network", "ls", "--quiet"]);
+    let (open, before, mut seen) = (descriptors(), networks(), Vec::new());
+    for round in 0..50 {
+        let sessions: Vec<String> = (0..4).map(|n| format!("s{round}-{n}")).collect();
+        let command = "echo x > file; mkdir -p a/b; chmod 000 a; sleep 300 & echo started";
+        let all = sessions.iter().map(|session| spaces.says(session, command));
+        assert_eq!(futures_util::future::join_all(all).await, ["started"; 4]);
+        seen.extend(of_instance(docker, &spaces.dir));
+        spaces
+            .manager
+            .remove(Removal::keys(sessions.iter().map(|session| key(session)).collect()))
+            .await
+            .unwrap();
     }
-    assert_eq!(of_instance(docker, &spaces.dir), [""; 0]);
+    assert_eq!((seen.len(), of_instance(docker, &spaces.dir)), (200, Vec::new()));
     let left: Vec<_> = std::fs::read_dir(spaces.dir.path().join("sandboxes")).unwrap().flatten().collect();
     assert!(left.iter().all(|entry| !entry.path().is_dir()), "{left:?}");
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
     assert!(!mounts.contains(spaces.dir.path().to_str().unwrap()), "{mounts}");
-    assert!(descriptors() <= open + 4, "{} after {open}", descriptors());
+    // Neither of the containers nor of what runs them.
+    assert_eq!((networks(), docker.docker(&["volume", "ls", "--quiet"])), (before, String::new()));
+    for id in &seen {
+        assert!(!mounts.contains(id) && super::figures::alive(id) == 0, "{id}");
+        for controller in std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
+            assert!(!controller.path().join("docker").join(id).exists(), "{controller:?} of {id}");
+        }
+    }
+    assert!(descriptors() <= open + 8, "{} after {open}", descriptors());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,6 +16,9 @@ pub const IMAGE: &str = "nylorun-test:1";
 /// What the folder of a daemon is called, with a number after it.
 pub const FOLDER: &str = "nylorun-dockerd";
 
+/// Names the folder of the daemon that an ordinary user asks, who cannot start one.
+pub const DAEMON: &str = "NYLORUN_TEST_DOCKERD";
+
 /// Removes a folder with what is mounted in it.
 const CLEAR: &str = r#"
 mount | awk -v dir="$1/" 'index($3, dir) == 1 { print $3 }' | sort -r | while read -r mount; do umount -l "$mount"; done
@@ -85,7 +88,7 @@ impl Dockerd {
     }
 
     fn find() -> Option<Self> {
-        if let Some(dir) = std::env::var_os(super::ordinary::DAEMON) {
+        if let Some(dir) = std::env::var_os(DAEMON) {
             // Whoever has started this process holds it.
             return Some(Self { dir: dir.into(), _user: File::open("/dev/null").unwrap() });
         }

@@ -55,7 +55,7 @@ impl Drop for Neighbour {
 }
 
 /// Runs Perl in a sandbox: every system has it, and it makes any system call.
-async fn perl(spaces: &Spaces, script: &str) -> String {
+pub async fn perl(spaces: &Spaces, script: &str) -> String {
     assert!(!script.contains('\''));
     let output = spaces.bash("s", &format!("perl -e '{script}'")).await;
     format!("{}{}", output["stdout"].as_str().unwrap(), output["stderr"].as_str().unwrap())
@@ -156,6 +156,15 @@ async fn nothing_of_the_host_is_changed(kind: Kind) {
         "echo 1 > /proc/sys/kernel/panic",
         "echo b > /proc/sysrq-trigger",
         "echo '|/workspace/x' > /proc/sys/kernel/core_pattern",
+        "echo '|/workspace/x' > /proc/sys/kernel/modprobe",
+        "echo -1000 > /proc/self/oom_score_adj",
+        "ulimit -Hc 1",
+        "ulimit -n 1000000",
+        "nice -n -5 true && [ \"$(nice -n -5 nice)\" -lt 0 ]",
+        "chrt -f 50 true",
+        "for f in /sys/fs/cgroup/release_agent /sys/fs/cgroup/*/release_agent /sys/fs/cgroup/notify_on_release \
+         /sys/fs/cgroup/*/notify_on_release /sys/fs/cgroup/*/memory.limit_in_bytes /sys/fs/cgroup/memory.max \
+         /sys/fs/cgroup/*/*/cgroup.procs; do echo 1 > $f && exit 0; done 2>/dev/null; exit 1",
         "mkdir /sys/fs/cgroup/pids/x",
         "echo $$ > /sys/fs/cgroup/pids/cgroup.procs",
         &format!("echo x > {dir}/secret"),
@@ -240,6 +249,9 @@ async fn the_hosts_processes_are_neither_seen_nor_touched(kind: Kind) {
         let made =
             calls(&spaces, &[[101, 16, pid, 0, 0, 0], [101, 0x4206, pid, 0, 0, 0], [312, 1, pid, 0, 0, 0]])
                 .await;
+        assert_eq!(made, "", "{pid}");
+        // migrate_pages, move_pages.
+        let made = calls(&spaces, &[[256, pid, 0, 0, 0, 0], [279, pid, 0, 0, 0, 0]]).await;
         assert_eq!(made, "", "{pid}");
         // pidfd_getfd of a pidfd; prlimit.
         let script = format!(

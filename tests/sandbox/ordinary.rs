@@ -9,12 +9,10 @@ use std::process::{Command, Output};
 
 use nix::unistd::Uid;
 
-use super::dockerd::Dockerd;
+use super::dockerd::{DAEMON, Dockerd};
 
 /// Names the program's copy that an ordinary user finds.
 pub const PROGRAM: &str = "NYLORUN_TEST_PROGRAM";
-/// Names the folder of the daemon that an ordinary user asks.
-pub const DAEMON: &str = "NYLORUN_TEST_DOCKERD";
 
 /// The first of the users; each test has one, so that what one leaves is nobody else's.
 const USERS: u32 = 64_610;
@@ -99,6 +97,8 @@ as_an_ordinary_user! {
     namespaces_keep_apart 0 "escapes::namespaces::" 9
     namespaces_limit_and_leave_nothing 1 "share::namespaces::" 10
     namespaces_work 2 "conformance::namespaces::" 7
+    namespaces_fall_for_no_trick 7 "tricks::namespaces::" 6
+    landlock_falls_for_no_trick 8 "tricks::landlock::" 6
     landlock_keeps_apart 3 "escapes::landlock::" 9
     landlock_limits_and_leaves_nothing 4 "share::landlock::" 10
     landlock_works 5 "conformance::landlock::" 7
@@ -123,6 +123,11 @@ mod docker {
     #[test]
     fn containers_keep_apart() {
         pass(10, "escapes::docker::", 9);
+    }
+
+    #[test]
+    fn containers_fall_for_no_trick() {
+        pass(17, "tricks::docker::", 6);
     }
 
     #[test]

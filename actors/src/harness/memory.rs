@@ -18,7 +18,7 @@ use crate::messages::session::{Before, Loss, Output, ReleaseRun, RenewLease, Rep
 use crate::model::effect::Outcome;
 use crate::model::ids::{EffectId, RunId};
 use crate::model::turn::{Abort, AbortKind};
-use crate::ports::engine::{AbortSignal, EffectReport, RunEnd, RunLink};
+use crate::ports::engine::{AbortSignal, ApiCode, EffectReport, RunEnd, RunLink};
 use crate::ports::workspaces::RunWorkspaces;
 use crate::session::SessionActor;
 use crate::tenant::tree::Tree;
@@ -152,6 +152,10 @@ impl HarnessActor {
                 match answer {
                     Ok(Ok(true)) => {}
                     Ok(Ok(false)) => run.lose("the lease was lost"),
+                    // Its output is in hand: then this is no news.
+                    Ok(Err(error)) if error.code == ApiCode::RunNotHeld => {
+                        tracing::debug!(run = %id, %error, "a lease was not renewed");
+                    }
                     Ok(Err(error)) => tracing::warn!(run = %id, %error, "a lease was not renewed"),
                     Err(_) => run.lose("the session's actor is gone"),
                 }

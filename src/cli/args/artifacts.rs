@@ -54,6 +54,32 @@ pub enum Artifacts {
         /// Id of the artifact
         artifact: String,
     },
+    /// Show how large artifacts may be and how large they are, or say how large they may be
+    Limits(Limits),
+}
+
+/// `artifacts limits`.
+#[derive(Debug, Args)]
+pub struct Limits {
+    /// Bytes of one artifact, such as 500MiB [default when another is given: 100MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub file: Option<u64>,
+    /// Bytes of all artifacts together, such as 50GiB [default when another is given: 10GiB]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub total: Option<u64>,
+    /// Both as they are by default
+    #[arg(long, conflicts_with_all = ["file", "total"])]
+    pub reset: bool,
+}
+
+/// Bytes, with a unit of powers of 1024 or none.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let bits = ["", "KiB", "MiB", "GiB", "TiB"].into_iter().position(|name| name == unit);
+    let bits = bits.or((unit == "B").then_some(0)).map(|power| 10 * power);
+    let bytes = number.parse::<u64>().ok().zip(bits).and_then(|(number, bits)| number.checked_mul(1 << bits));
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| "a size is a number of bytes, such as 500MiB".to_owned())
 }
 
 /// A version of an artifact.
@@ -124,4 +150,19 @@ pub struct Link {
     /// Seconds for which it can be followed
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=900))]
     pub expires: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn a_size_is_a_number_with_a_unit_or_none() {
+        for (text, bytes) in [("1", 1), ("7B", 7), ("2KiB", 2048), ("500MiB", 500 << 20), ("3TiB", 3 << 40)] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for bad in ["", "0", "0MiB", "MiB", "1MB", "1 MiB", "-1", "1.5GiB", "99999999999TiB"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -203,6 +203,7 @@ impl Inner {
         let daemon = self.daemon().await.map_err(RunError::NoCage)?;
         for again in [true, false] {
             let container = self.container(space).await.map_err(RunError::NoCage)?;
+            let starved = container.starved();
             let mut left = Left { docker: Some(Arc::clone(self)), key: space.key.clone() };
             let disk = Disk {
                 usages: self.means.usages.clone(),
@@ -215,7 +216,8 @@ impl Inner {
             left.docker = None;
             match ran {
                 Ok(ran) => {
-                    if !daemon.quiet(&container).await {
+                    // Memory may be taken by what is no process: it goes with the container.
+                    if !daemon.quiet(&container).await || container.starved() > starved {
                         self.stop(&space.key).await.map_err(RunError::Lost)?;
                     }
                     self.means.usages.look_soon(&space.key, &space.folder);
@@ -392,6 +394,9 @@ impl Backend for Docker {
             }
             if let Some(daemon) = self.0.daemon.get() {
                 self.0.tidy(daemon).await;
+            }
+            if let Some(tools) = self.0.tools.get() {
+                tools.close().await;
             }
         }
         .boxed()
