@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::SigSet;
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, setsid};
+use nix::unistd::{Pid, Uid, dup2_stderr, dup2_stdin, dup2_stdout, setsid};
 
 use super::control::{Said, hear, say};
 use super::files::{Place, WORKSPACE};
@@ -224,10 +225,10 @@ fn limit(ground: &Ground, job: &Job) -> Result<(), String> {
     match ground.cage {
         // Counted in the namespace of its own.
         Cage::Namespaces => lower(Resource::RLIMIT_NPROC, limits.processes)?,
-        // Counted for the user, whoever else's processes are there: no more than there are in all. The keeper counts
-        // better, this is the backstop. Tools of ours start nothing.
+        // Counted for the user, whoever else's processes are there; the keeper counts better, this is the backstop. Tools
+        // of ours start nothing.
         Cage::Landlock | Cage::None if job.watched() && !job.kernel.processes => {
-            lower(Resource::RLIMIT_NPROC, tasks()? + limits.processes)?;
+            lower(Resource::RLIMIT_NPROC, tasks_of(Uid::effective().as_raw()) + limits.processes)?;
         }
         Cage::Landlock | Cage::None => {}
     }
@@ -248,10 +249,17 @@ fn limit(ground: &Ground, job: &Job) -> Result<(), String> {
     sched_setaffinity(this, &cpus).map_err(told("CPUs cannot be chosen"))
 }
 
-/// Processes and threads of the whole system.
-fn tasks() -> Result<u64, String> {
-    let load = std::fs::read_to_string("/proc/loadavg").map_err(told("processes cannot be counted"))?;
-    // Three averages, then how many run of how many there are.
-    let tasks = load.split(' ').nth(3).and_then(|counts| counts.split_once('/')?.1.parse().ok());
-    tasks.ok_or_else(|| "processes cannot be counted".to_owned())
+/// Processes and threads of a user. Those of others are not opened: there may be many.
+fn tasks_of(user: u32) -> u64 {
+    let mut tasks = 0;
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        if !entry.metadata().is_ok_and(|meta| meta.uid() == user) {
+            continue;
+        }
+        let status = std::fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+        let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse().ok());
+        // What is no process has none.
+        tasks += threads.unwrap_or(0_u64);
+    }
+    tasks
 }

@@ -188,11 +188,20 @@ pub fn admit(root: &Path, helpers: bool) -> std::io::Result<()> {
         return Ok(());
     }
     let meta = fs::metadata(root)?;
-    if helpers && meta.gid() != HOST_UID {
-        chown(root, None, Some(Gid::from_raw(HOST_UID)))?;
-    }
     let mode = meta.permissions().mode() & 0o7777;
-    let wanted = (mode & !0o070) | if helpers { 0o010 } else { 0 };
+    let (theirs, others) = (meta.gid() == HOST_UID, mode & 0o001 != 0);
+    let wanted = match helpers {
+        false if theirs => mode & !0o070,
+        true if theirs => mode | 0o010,
+        true if others => mode,
+        // It is a group's already, which keeps it.
+        true if mode & 0o070 != 0 => mode | 0o001,
+        true => {
+            chown(root, None, Some(Gid::from_raw(HOST_UID)))?;
+            mode | 0o010
+        }
+        false => mode,
+    };
     if mode == wanted {
         return Ok(());
     }
@@ -321,6 +330,34 @@ mod tests {
         folders.close().await;
         let left = fs::read_dir(folders.root()).unwrap().flatten();
         assert_eq!(left.filter(|entry| entry.file_name().to_string_lossy().starts_with('.')).count(), 0);
+    }
+
+    #[test]
+    fn helpers_of_root_walk_through_the_folder_of_all_workspaces_and_a_group_that_has_it_keeps_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = root(&dir.path().join("sandboxes")).unwrap();
+        let of = |path: &Path| {
+            let meta = fs::metadata(path).unwrap();
+            (meta.permissions().mode() & 0o7777, meta.gid())
+        };
+        let before = of(&all);
+        assert_eq!(before.0, 0o700);
+        admit(&all, true).unwrap();
+        if !Uid::effective().is_root() {
+            assert_eq!(of(&all), before, "its helpers are the same user");
+            return;
+        }
+        assert_eq!(of(&all), (0o710, HOST_UID));
+        admit(&all, true).unwrap();
+        assert_eq!(of(&all), (0o710, HOST_UID));
+        admit(&all, false).unwrap();
+        assert_eq!(of(&all), (0o700, HOST_UID));
+        let shared = root(&dir.path().join("shared")).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o770)).unwrap();
+        admit(&shared, true).unwrap();
+        assert_eq!(of(&shared), (0o771, before.1));
+        admit(&shared, false).unwrap();
+        assert_eq!(of(&shared), (0o771, before.1));
     }
 
     #[test]

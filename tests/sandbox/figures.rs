@@ -105,3 +105,11 @@ pub fn children(of: u32, mark: &str) -> Vec<i32> {
     };
     all.filter(has).collect()
 }
+
+/// Folders of workspaces, but for the one that is ready for the next.
+pub fn folders(root: &Path) -> Vec<PathBuf> {
+    let all = fs::read_dir(root).unwrap().flatten().map(|entry| entry.path());
+    let ready =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(".ready-"));
+    all.filter(|path| path.is_dir() && !ready(path)).collect()
+}

@@ -136,14 +136,7 @@ async fn a_restart_finds_its_workspaces_and_says_when_files_are_gone() {
     // Its record said that it runs, and nothing of it does; a folder that nobody knows is removed.
     let swept = next.manager.sweep(None, next.heard.clone()).await.unwrap();
     assert_eq!((swept.len(), swept[0].state), (1, WorkspaceState::Stopped));
-    assert_eq!(
-        std::fs::read_dir(next.dir.path().join("sandboxes"))
-            .unwrap()
-            .flatten()
-            .filter(|e| e.path().is_dir())
-            .count(),
-        1
-    );
+    assert_eq!(super::figures::folders(&next.dir.path().join("sandboxes")).len(), 1);
     assert_eq!(next.says("s", "cat file").await, "kept");
     std::fs::remove_dir_all(next.folder("s")).unwrap();
     let last = Spaces {

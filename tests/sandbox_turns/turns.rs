@@ -126,9 +126,10 @@ fn files_survive_a_stop_and_a_kill_and_what_ran_is_on_record_as_stopped() {
     });
     let again = it.turn("s", "again");
     assert!(tools(&again)[0].1["stdout"].as_str().unwrap().starts_with("answer: 43\n"));
-    // Nothing more than the two workspaces and the file of their records.
+    // Nothing more than the two workspaces, the file of their records, and what is ready for the next.
     let names = std::fs::read_dir(it.server.home().join("sandboxes")).unwrap().flatten();
-    let mut names: Vec<_> = names.map(|entry| entry.path()).collect();
+    let ready = |path: &std::path::PathBuf| path.to_string_lossy().contains("/.ready-");
+    let mut names: Vec<_> = names.map(|entry| entry.path()).filter(|path| !ready(path)).collect();
     names.sort();
     let (folder, team) = (it.folder("s"), it.sandbox_folder("team"));
     let mut expected = [folder.with_file_name("records.json"), folder, team];
