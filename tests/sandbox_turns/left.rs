@@ -61,6 +61,8 @@ fn mounts(of: &Path) -> usize {
 fn a_runtime_that_is_killed_in_commands_leaves_nothing(backend: &str, docker: Option<&Dockerd>) {
     let mut it = Box::of(Server::start_with(options(backend, docker)));
     let (home, killed) = (it.server.home().to_owned(), it.server.pid());
+    // What is read below is the next one's.
+    super::serve::until_logged(&it.server, &["sandboxes are served", "works here"]);
     let networks = || docker.map(|docker| docker.docker(&["network", "ls", "--quiet"]));
     let before = networks();
     for round in 0..2 {
