@@ -98,7 +98,7 @@ impl Manager {
     }
 
     /// Runs work on a task of its own: it goes on to its orderly end, whatever becomes of the caller, and is told to
-    /// hurry when the caller is gone. The answer is given when the record is in its file.
+    /// hurry when the caller is gone.
     fn spawn<T, F>(&self, work: impl FnOnce(Self, Cancelled) -> F) -> BoxFuture<'static, Result<T, ApiError>>
     where
         T: Send + 'static,
@@ -115,7 +115,6 @@ impl Manager {
         let (work, manager) = (work(self.clone(), sign), self.clone());
         let task = tokio::spawn(async move {
             let done = work.await;
-            manager.0.records.written().await;
             manager.0.folders.prepare();
             done
         });
@@ -216,7 +215,9 @@ impl WorkspaceManager for Manager {
                 }
             }
             manager.0.folders.close().await;
-            manager.0.records.written().await;
+            let settled = manager.clone();
+            // A task that panics has said so.
+            let _ = tokio::task::spawn_blocking(move || settled.0.records.settle()).await;
             // One that was never asked for holds nothing.
             if let Some(backend) = manager.0.choice.made().and_then(|made| made.backend.as_ref()) {
                 backend.close().await;

@@ -132,7 +132,8 @@ fn files_survive_a_stop_and_a_kill_and_what_ran_is_on_record_as_stopped() {
     let mut names: Vec<_> = names.map(|entry| entry.path()).filter(|path| !ready(path)).collect();
     names.sort();
     let (folder, team) = (it.folder("s"), it.sandbox_folder("team"));
-    let mut expected = [folder.with_file_name("records.json"), folder, team];
+    let record = ["records.changes", "records.json"].map(|name| folder.with_file_name(name));
+    let mut expected = [record.as_slice(), &[folder, team]].concat();
     expected.sort();
     assert_eq!(names, expected);
     assert_eq!(it.get("/v1/tenant")["sandbox"]["retained"], 2);

@@ -32,12 +32,7 @@ impl Manager {
             created_at: before.map_or_else(|| now.clone(), |before| before.created_at),
             updated_at: now,
         };
-        if state == WorkspaceState::Creating {
-            // In a moment it runs, which is written, or does not, which is, too.
-            self.0.records.hold(record.clone());
-        } else {
-            self.0.records.put(record.clone());
-        }
+        self.0.records.put(record.clone());
         record
     }
 
