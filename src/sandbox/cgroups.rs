@@ -192,6 +192,13 @@ impl Cgroups {
         Ok(Group { made: Some(made), of: self.clone() })
     }
 
+    /// A command is over: its group goes, and now there is time for the next one's.
+    fn over(&self, made: &Made) {
+        made.remove();
+        self.prepare(made.limits);
+        self.shared.there.send_modify(|there| *there -= 1);
+    }
+
     fn with<T>(&self, work: impl FnOnce(&mut Next) -> T) -> T {
         work(&mut self.shared.next.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -321,6 +328,15 @@ impl Group {
         doors.map(|door| door.try_clone().map(OwnedFd::from)).collect()
     }
 
+    /// Removes it with whatever still runs in it, and waits for that.
+    pub async fn end(mut self) {
+        if let Some(made) = self.made.take() {
+            let groups = self.of.clone();
+            // A task that panics has said so.
+            let _ = spawn_blocking(move || groups.over(&made)).await;
+        }
+    }
+
     /// Whether something in it was killed for its memory. The kernel says so at once; no disk is asked.
     #[must_use]
     pub fn starved(&self) -> bool {
@@ -335,12 +351,7 @@ impl Drop for Group {
         let (Some(made), groups) = (self.made.take(), self.of.clone()) else { return };
         // Without a runtime this process ends, and the next one of the instance removes what is left.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn_blocking(move || {
-                made.remove();
-                // Now there is time for it.
-                groups.prepare(made.limits);
-                groups.shared.there.send_modify(|there| *there -= 1);
-            });
+            runtime.spawn_blocking(move || groups.over(&made));
         }
     }
 }

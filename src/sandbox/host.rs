@@ -18,6 +18,7 @@ use nylorun_actors::ports::workspaces::{Claims, WorkspaceManager};
 use super::choice::{Choice, Means, Preference, Selection};
 use super::docker::DockerMeans;
 use super::manager::{Manager, Parts};
+use super::threads::{OnThreads, Threads};
 use crate::harness::workspaces::WorkspaceHost;
 
 /// Workspaces below a folder, kept apart by what was found to work here.
@@ -25,6 +26,7 @@ pub struct SandboxHost {
     root: PathBuf,
     choice: Arc<Choice>,
     selection: Selection,
+    threads: Arc<Threads>,
 }
 
 impl SandboxHost {
@@ -37,11 +39,16 @@ impl SandboxHost {
             super::helper::program().map_err(|error| format!("this program cannot be found: {error}"))?;
         let means = Means { docker, ..Means::new(program, root.clone()) };
         let choice = Arc::new(Choice::new(preference, means));
-        let selection = choice.selection().await.clone();
+        let threads =
+            Arc::new(Threads::start().map_err(|error| format!("no threads for workspaces: {error}"))?);
+        let chosen = Arc::clone(&choice);
+        let chosen = async move { chosen.selection().await.clone() };
+        let selection = threads.handle().map_err(|error| error.to_string())?.spawn(chosen).await;
+        let selection = selection.map_err(|error| error.to_string())?;
         if let Some(warning) = selection.backend.as_ref().and_then(|backend| backend.kind().warning()) {
             tracing::warn!("{warning}");
         }
-        Ok(Self { root, choice, selection })
+        Ok(Self { root, choice, selection, threads })
     }
 
     /// What was found.
@@ -64,7 +71,7 @@ impl WorkspaceHost for SandboxHost {
             choice: Arc::clone(&self.choice),
             clock: Arc::new(SystemClock),
         };
-        match Manager::new(parts) {
+        match Manager::new(parts).and_then(|manager| OnThreads::new(manager, &self.threads)) {
             Ok(manager) => Arc::new(manager),
             Err(error) => {
                 tracing::error!(root = %self.root.display(), %error, "workspaces cannot be kept there");

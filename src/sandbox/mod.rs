@@ -14,7 +14,7 @@
 //! | [`cgroups`], [`family`], [`usage`] | what all processes of a command may take together, and what a workspace has on disk |
 //! | [`docker`] | the one whose commands run in containers |
 //! | [`way_out`] | the socket in a sandbox through which it reaches the hosts of its list |
-//! | [`host`] | the workspaces of a harness in a process of its own |
+//! | [`host`], [`threads`] | the workspaces of a harness in a process of its own; the threads that managers work on, there and in `serve` |
 //! | [`input`] | what the tools are asked, read in one place |
 //! | [`files`], [`search`] | the tools but for `bash`; they run in the cage, too |
 
@@ -47,5 +47,6 @@ mod starts;
 mod stem;
 pub mod streams;
 mod system;
+pub mod threads;
 pub mod usage;
 pub mod way_out;

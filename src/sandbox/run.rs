@@ -177,7 +177,16 @@ impl Runner {
                 ran => break ran,
             }
         };
-        let mut ran = ran?;
+        let mut ran = match ran {
+            Ok(ran) => ran,
+            Err(error) => {
+                // Whoever was to end it may be gone itself: nothing of it runs beside the next command.
+                if let Some(group) = group {
+                    group.end().await;
+                }
+                return Err(error.into());
+            }
+        };
         if group.is_some_and(|group| group.starved()) {
             let most = super::control::size(job.limits.memory_bytes);
             ran.notes.push(format!(

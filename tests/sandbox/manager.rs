@@ -238,3 +238,36 @@ async fn a_workspace_whose_record_was_lost_keeps_its_files_when_somebody_else_ha
     assert_eq!(std::fs::read_to_string(spaces.folder("known").join("file")).unwrap(), "kept\n");
     assert!(!spaces.folder("unknown").exists(), "nobody knows whose it is");
 }
+
+/// Where a claim was made.
+#[derive(Default)]
+struct Where(std::sync::Mutex<Vec<String>>);
+
+impl nylorun_actors::ports::workspaces::Claims for Where {
+    fn claim(
+        &self,
+        _: nylorun_actors::model::workspace::Claim,
+    ) -> futures_util::future::BoxFuture<'static, ()> {
+        let name = std::thread::current().name().unwrap_or_default().to_owned();
+        self.0.lock().unwrap().push(name);
+        Box::pin(async {})
+    }
+}
+
+/// A harness has one thread for its connection: a slow disk must not keep its leases from being renewed.
+#[tokio::test(flavor = "current_thread")]
+async fn the_work_of_a_workspace_is_not_done_on_the_thread_that_asks_for_it() {
+    let spaces = spaces();
+    let threads = Arc::new(nylorun::sandbox::threads::Threads::start().unwrap());
+    let served = nylorun::sandbox::threads::OnThreads::new(spaces.manager.clone(), &threads).unwrap();
+    let seen = Arc::new(Where::default());
+    let call = nylorun_actors::model::workspace::WorkspaceCall {
+        session: of("s"),
+        spec: json!({}),
+        tool: Tool::Bash,
+        input: json!({"command": "true"}),
+    };
+    served.call(call, seen.clone()).await.unwrap();
+    assert_eq!(*seen.0.lock().unwrap(), ["sandboxes"; 3], "creating, running, the command");
+    served.close(None).await;
+}
