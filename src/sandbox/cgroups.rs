@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use super::job::Limits;
+use super::later::later;
 
 /// Microseconds over which CPU time is counted.
 const PERIOD_US: u64 = 100_000;
@@ -349,10 +350,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let (Some(made), groups) = (self.made.take(), self.of.clone()) else { return };
-        // Without a runtime this process ends, and the next one of the instance removes what is left.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn_blocking(move || groups.over(&made));
-        }
+        later(move || groups.over(&made));
     }
 }
 

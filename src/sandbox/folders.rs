@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nix::unistd::{Gid, Uid, chown};
 
 use super::backend::HOST_UID;
+use super::later::later;
 
 /// Bytes of a path below a workspace's folder from where on a removal moves what is there.
 const LONG: usize = 512;
@@ -92,7 +93,7 @@ impl Folders {
     pub fn prepare(&self) {
         if self.with(|ready| ready.folder.is_none() && !ready.closed) {
             let folders = self.clone();
-            tokio::task::spawn_blocking(move || folders.make_ready());
+            later(move || folders.make_ready());
         }
     }
 

@@ -2,7 +2,7 @@
 //! in the cage do it, and ends all of it when the work is done, when it is told to, or when the Runtime is gone.
 
 use std::fs;
-use std::io::{Stdin, Write as _};
+use std::io::{Read as _, Stdin, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -39,13 +39,17 @@ fn told<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
     move |error| format!("{what}: {error}")
 }
 
-/// Builds what can be built of a cage without knowing for which workspace, and waits for a request. `socket`: where
-/// requests come; `stem`: where it is told that one was taken. Ends when either of them does.
-pub fn wait(socket: &Stdin, stem: UnixStream, ground: &Ground, filters: &Filters) {
+/// Builds what can be built of a cage without knowing for which workspace, and waits for its turn and for a request.
+/// `socket`: where requests come; `stem`: where it hears that it has its turn, and tells that one was taken. Ends when either
+/// of them does.
+pub fn wait(socket: &Stdin, mut stem: UnixStream, ground: &Ground, filters: &Filters) {
     // Not in the group of the stem, nor of other keepers.
     let _ = setsid();
     let begun = Begun::make(ground, filters);
     Job::rehearse();
+    if !matches!(stem.read(&mut [0]), Ok(1)) {
+        return;
+    }
     loop {
         let mut ready =
             [PollFd::new(socket.as_fd(), PollFlags::POLLIN), PollFd::new(stem.as_fd(), PollFlags::POLLIN)];

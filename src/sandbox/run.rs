@@ -29,9 +29,9 @@ const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 /// How long a helper has to end what it has started once it is told to.
 const END_WAIT: Duration = Duration::from_secs(10);
 
-/// How many helpers are asked when what they have begun is of no use: the second has begun after the reason for the first
-/// has come up.
-const TRIES: u32 = 3;
+/// How many helpers are asked when what they have begun is of no use: those that waited when the reason came up are two, the
+/// third has begun after it.
+const TRIES: u32 = 4;
 
 /// Starts helpers. Cheap to clone; the clones share a stem.
 #[derive(Clone, Debug)]

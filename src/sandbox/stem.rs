@@ -1,15 +1,18 @@
 //! The stem: the one helper process that is started as a program, and from which each piece of work gets a copy.
 //!
 //! Starting this program takes longer than everything that a cage needs, so it is done once. The stem is one thread, holds
-//! nothing of the Runtime's (no variable, no descriptor but its socket), and does nothing but copy itself: there is always
-//! one [`keeper`] that has built what it can of its cage and waits on the socket. It tells when it has taken a request, and
-//! the stem makes the next. The stem ends when the Runtime's end of its socket closes, and with it the one that waits.
+//! nothing of the Runtime's (no variable, no descriptor but its socket), and does nothing but copy itself: there are always
+//! [`keeper`]s that have built what they can of their cages and wait, the first of them on the socket. It tells when it has
+//! taken a request; the next has its turn then, and the stem makes another once nobody asks for a moment: on a small machine
+//! it would be in the way of the work that has just begun. The stem ends when the Runtime's end of its socket closes, and
+//! with it those that wait.
 
+use std::collections::VecDeque;
 use std::fs;
-use std::io::{ErrorKind, Read as _, Stdin};
+use std::io::{ErrorKind, Read as _, Stdin, Write as _};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -23,6 +26,10 @@ use super::keeper;
 use super::rights;
 use super::seccomp::Filters;
 
+/// How many wait.
+const READY: usize = 2;
+/// How long nothing is asked for before the next is made, where another waits still: it is made while nobody works.
+const CALM: Duration = Duration::from_millis(4);
 /// A pause before the next try, where no helper can be made or one has gone without having done anything.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -68,56 +75,97 @@ pub fn serve(ground: &Ground) -> Result<(), String> {
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
     let ended = SignalFd::with_flags(&child, flags).map_err(told("signals cannot be read"))?;
     let socket = std::io::stdin();
+    // The stem's ends of their sockets; the first has its turn.
+    let mut waiting = VecDeque::with_capacity(READY);
+    let mut due = Some(Instant::now());
     loop {
-        let (mut waits, its) =
-            UnixStream::pair().map_err(|error| format!("no helper can be spoken to: {error}"))?;
-        // SAFETY: this process is one thread, so the copy holds no lock of another's and may do whatever this one may.
-        #[allow(unsafe_code)]
-        match unsafe { fork() } {
-            Ok(ForkResult::Parent { .. }) => drop(its),
-            Ok(ForkResult::Child) => {
-                drop((ended, waits));
-                keeper::wait(&socket, its, ground, &filters);
-                std::process::exit(0);
-            }
-            // The socket of the request closes, which tells.
-            Err(_) => {
-                refuse(&socket)?;
-                std::thread::sleep(PAUSE);
-                continue;
+        if due.is_some_and(|due| due <= Instant::now()) {
+            let (own, its) =
+                UnixStream::pair().map_err(|error| format!("no helper can be spoken to: {error}"))?;
+            // SAFETY: this process is one thread, so the copy holds no lock of another's and may do whatever this one may.
+            #[allow(unsafe_code)]
+            match unsafe { fork() } {
+                Ok(ForkResult::Parent { .. }) => {
+                    waiting.push_back(own);
+                    if waiting.len() == 1 {
+                        give_turn(&waiting);
+                    }
+                    due = (waiting.len() < READY).then(|| Instant::now() + CALM);
+                }
+                Ok(ForkResult::Child) => {
+                    drop((ended, own, waiting));
+                    keeper::wait(&socket, its, ground, &filters);
+                    std::process::exit(0);
+                }
+                Err(_) => {
+                    // The socket of the request closes, which tells.
+                    if waiting.is_empty() {
+                        refuse(&socket)?;
+                    }
+                    due = Some(Instant::now() + PAUSE);
+                }
             }
         }
-        loop {
-            let mut ready = [
-                PollFd::new(ended.as_fd(), PollFlags::POLLIN),
-                PollFd::new(waits.as_fd(), PollFlags::POLLIN),
-                // Only its end: requests are for the one that waits.
-                PollFd::new(socket.as_fd(), PollFlags::empty()),
-            ];
-            match poll(&mut ready, PollTimeout::NONE) {
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(error) => return Err(told("nothing can be waited for")(error)),
-            }
-            let [gone, taken, closed] = ready.map(|ready| ready.any() == Some(true));
-            if closed {
-                return Ok(());
-            }
-            if gone {
-                // Who has ended is of no interest here: a keeper has told it.
-                while let Ok(Some(_)) = ended.read_signal() {}
-                while matches!(
-                    waitpid(None, Some(WaitPidFlag::WNOHANG)),
-                    Ok(status) if status != WaitStatus::StillAlive
-                ) {}
-            }
-            if taken {
-                if !matches!(waits.read(&mut [0]), Ok(1)) {
-                    std::thread::sleep(PAUSE);
-                }
-                break;
-            }
+        let wait = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let [gone, closed, word, spare_gone] = look(&ended, &socket, &waiting, wait)?;
+        if closed {
+            return Ok(());
+        }
+        if gone {
+            // Who has ended is of no interest here: a keeper has told it.
+            while let Ok(Some(_)) = ended.read_signal() {}
+            while matches!(
+                waitpid(None, Some(WaitPidFlag::WNOHANG)),
+                Ok(status) if status != WaitStatus::StillAlive
+            ) {}
+        }
+        if spare_gone {
+            waiting.truncate(1);
+            due = Some(Instant::now() + PAUSE);
+        }
+        if word {
+            let taken = waiting.pop_front().is_some_and(|mut first| matches!(first.read(&mut [0]), Ok(1)));
+            give_turn(&waiting);
+            let pause = match (taken, waiting.is_empty()) {
+                (true, true) => Duration::ZERO,
+                (true, false) => CALM,
+                (false, _) => PAUSE,
+            };
+            due = Some(Instant::now() + pause);
         }
     }
+}
+
+/// Lets the first of those that wait take the next request. One that is gone is noticed as such.
+fn give_turn(waiting: &VecDeque<UnixStream>) {
+    if let Some(mut first) = waiting.front() {
+        let _ = first.write_all(b"t");
+    }
+}
+
+/// Waits until a child has ended, the Runtime is gone, the first that waits has said something or is gone, the next is gone.
+fn look(
+    ended: &SignalFd,
+    socket: &Stdin,
+    waiting: &VecDeque<UnixStream>,
+    wait: Option<Duration>,
+) -> Result<[bool; 4], String> {
+    let mut ready = vec![
+        PollFd::new(ended.as_fd(), PollFlags::POLLIN),
+        // Only its end: requests are for those that wait.
+        PollFd::new(socket.as_fd(), PollFlags::empty()),
+    ];
+    ready.extend(waiting.iter().map(|one| PollFd::new(one.as_fd(), PollFlags::POLLIN)));
+    let wait = wait.map_or(PollTimeout::NONE, |wait| {
+        // A millisecond that has begun is waited for whole.
+        let milliseconds = wait.as_millis() + u128::from(wait.subsec_nanos() % 1_000_000 > 0);
+        PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX)
+    });
+    match poll(&mut ready, wait) {
+        Ok(_) | Err(Errno::EINTR) => {}
+        Err(error) => return Err(format!("nothing can be waited for: {error}")),
+    }
+    Ok([0, 1, 2, 3].map(|n| ready.get(n).and_then(PollFd::any) == Some(true)))
 }
 
 /// Takes the next request, if there is one, and lets go of it.

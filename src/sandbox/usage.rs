@@ -19,6 +19,7 @@ use nix::unistd::Pid;
 use super::control::{Over, size};
 use super::family;
 use super::job::Limits;
+use super::later::later;
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(200);
@@ -201,17 +202,24 @@ impl Usages {
         let fresh = self.with(|all| all.get(key).is_some_and(|found| found.at.elapsed() < found.took * EASE));
         if !fresh {
             let (usages, key, folder) = (self.clone(), key.to_owned(), folder.to_owned());
-            tokio::spawn(async move { usages.look(&key, &folder).await });
+            later(move || {
+                usages.find(&key, &folder, None);
+            });
         }
     }
 
     async fn look_with(&self, key: &str, folder: &Path, keeper: Option<Pid>) -> (Usage, Duration) {
-        let folder = folder.to_owned();
+        let (usages, key, folder) = (self.clone(), key.to_owned(), folder.to_owned());
+        let found = tokio::task::spawn_blocking(move || usages.find(&key, &folder, keeper));
+        // A task that panics has said so, and has kept nothing.
+        found.await.unwrap_or_default()
+    }
+
+    /// The same on this thread.
+    fn find(&self, key: &str, folder: &Path, keeper: Option<Pid>) -> (Usage, Duration) {
         let began = Instant::now();
-        let counted = tokio::task::spawn_blocking(move || {
-            (count(&folder), keeper.map_or(0, |keeper| deleted(&folder.join("workspace"), keeper)))
-        });
-        let (usage, deleted) = counted.await.unwrap_or_default();
+        let usage = count(folder);
+        let deleted = keeper.map_or(0, |keeper| deleted(&folder.join("workspace"), keeper));
         let took = began.elapsed();
         self.with(|all| all.insert(key.to_owned(), Found { usage, at: Instant::now(), took }));
         (Usage { bytes: usage.bytes + deleted, ..usage }, took)
