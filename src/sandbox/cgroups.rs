@@ -10,6 +10,7 @@ mod place;
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
+use std::iter;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +21,7 @@ use nix::unistd::Pid;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
+use super::family;
 use super::job::Limits;
 use super::later::later;
 
@@ -146,7 +148,7 @@ impl Cgroups {
         };
         let (version, bases) = found?;
         let groups = Self::of(version, bases);
-        groups.tidy();
+        tidy(&groups.places());
         Ok(groups)
     }
 
@@ -270,26 +272,40 @@ impl Cgroups {
         if !gone {
             tracing::warn!("some control groups are not removed; the next start removes them");
         }
-        let bases = self.bases.clone();
-        // One that is in use stays.
-        let removed = spawn_blocking(move || bases.iter().for_each(|(_, base)| drop(fs::remove_dir(base))));
-        let _ = removed.await;
+        let places = self.places();
+        // A task that panics has said so.
+        let _ = spawn_blocking(move || leave(&places)).await;
     }
 
-    /// Removes groups whose process is gone. Nothing of this one is running yet.
-    fn tidy(&self) {
-        let own = std::process::id();
-        for (_, base) in &self.bases {
-            for entry in fs::read_dir(base).into_iter().flatten().flatten() {
-                let name = entry.file_name().to_string_lossy().into_owned();
-                let Some(pid) = name.split('-').next().and_then(|pid| pid.parse::<u32>().ok()) else {
-                    continue;
-                };
-                let alive = pid != own && fs::exists(format!("/proc/{pid}")).unwrap_or(true);
-                if !alive {
-                    remove(&entry.path());
-                }
+    /// The folders in which groups are made.
+    #[must_use]
+    pub fn places(&self) -> Vec<PathBuf> {
+        self.bases.iter().map(|(_, base)| base.clone()).collect()
+    }
+}
+
+/// Removes groups whose process has ended, or is this one, of which nothing runs yet.
+pub fn tidy(places: &[PathBuf]) {
+    let own = std::process::id();
+    for place in places {
+        for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let Some(pid) = name.split('-').next().and_then(|pid| pid.parse::<u32>().ok()) else {
+                continue;
+            };
+            if pid == own || family::ended(pid) {
+                remove(&entry.path());
             }
+        }
+    }
+}
+
+/// Removes folders in which no groups are made any more. One that is in use stays.
+pub fn leave(places: &[PathBuf]) {
+    for place in places {
+        let all = place.parent().filter(|all| all.ends_with(FOLDER));
+        for folder in iter::once(place.as_path()).chain(all) {
+            let _ = fs::remove_dir(folder);
         }
     }
 }

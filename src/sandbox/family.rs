@@ -73,6 +73,16 @@ pub fn takes(proc: &str, of: Pid) -> Takes {
     takes
 }
 
+/// Whether a process has ended: one that its parent has not taken in yet is only a number.
+#[must_use]
+pub fn ended(pid: u32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("{PROC}/{pid}/stat")) else {
+        return !fs::exists(format!("{PROC}/{pid}")).unwrap_or(true);
+    };
+    // The name before it may hold anything.
+    stat.rsplit_once(')').is_some_and(|(_, rest)| matches!(rest.trim_start().chars().next(), Some('Z' | 'X')))
+}
+
 /// Takes in those that have ended; the exit code of `of` if it is among them.
 pub fn reap(of: Pid) -> Option<i32> {
     let mut code = None;
@@ -132,4 +142,24 @@ pub fn end(of: Pid) -> Option<i32> {
 fn send(pid: Pid, signal: Signal) {
     // It may have ended this very moment.
     let _ = kill(pid, signal);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_nobody_has_taken_in_has_ended() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(!ended(child.id()) && !ended(std::process::id()));
+        child.kill().unwrap();
+        let until = std::time::Instant::now() + Duration::from_secs(5);
+        while !ended(child.id()) {
+            assert!(std::time::Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(fs::exists(format!("{PROC}/{}", child.id())).unwrap(), "its number is still there");
+        child.wait().unwrap();
+        assert!(ended(child.id()));
+    }
 }

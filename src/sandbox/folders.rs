@@ -1,8 +1,8 @@
 //! The folders of workspaces: `<root>/<key>/workspace`, whose files live until the workspace is removed, and
 //! `<root>/<key>/tmp`, whose files live until it stops.
 //!
-//! One pair is always ready for the next workspace, `<root>/.ready-<process>-<random>`: a file system takes longer to make
-//! folders than to rename one.
+//! A few pairs are always ready for the next workspaces, `<root>/.ready-<process>-<random>`: a file system takes longer to
+//! make folders than to rename one, on some a millisecond for each.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -13,12 +13,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nix::unistd::{Gid, Uid, chown};
 
 use super::backend::HOST_UID;
+use super::family;
 use super::later::later;
 
 /// Bytes of a path below a workspace's folder from where on a removal moves what is there.
 const LONG: usize = 512;
 
-/// Where workspaces are. Cheap to clone; the clones share the folder that is ready.
+/// Where workspaces are. Cheap to clone; the clones share the folders that are ready.
 #[derive(Clone, Debug)]
 pub struct Folders {
     root: PathBuf,
@@ -27,12 +28,23 @@ pub struct Folders {
 
 #[derive(Debug, Default)]
 struct Ready {
-    folder: Option<PathBuf>,
+    folders: Vec<PathBuf>,
+    /// Somebody makes another.
+    making: bool,
     closed: bool,
 }
 
+impl Ready {
+    fn wants(&self) -> bool {
+        !self.closed && self.folders.len() < MOST_READY
+    }
+}
+
+/// How many are ready when nobody asks for any.
+const MOST_READY: usize = 4;
+
 /// How folders begin that are ready for a workspace.
-const READY: &str = ".ready-";
+pub(super) const READY: &str = ".ready-";
 
 impl Folders {
     /// Makes the root, as [`root`] does.
@@ -88,36 +100,36 @@ impl Folders {
         blocking(made).await
     }
 
-    /// Makes the pair for the next workspace, if there is none: on the side, once there is time for it. Whoever finds none
-    /// makes one, and is told why it cannot be made.
+    /// Makes pairs for the next workspaces: on the side, once there is time for it. Whoever finds none makes one, and is
+    /// told why it cannot be made.
     pub fn prepare(&self) {
-        if self.with(|ready| ready.folder.is_none() && !ready.closed) {
+        let begin = self.with(|ready| ready.wants() && !std::mem::replace(&mut ready.making, true));
+        if begin {
             let folders = self.clone();
             later(move || folders.make_ready());
         }
     }
 
-    /// Takes the pair that is ready. A folder that is there is looked after, not replaced.
+    /// Takes a pair that is ready. A folder that is there is looked after, not replaced.
     fn take(&self, folder: &Path) -> bool {
         fs::symlink_metadata(folder).is_err()
-            && self.with(|ready| ready.folder.take()).is_some_and(|ready| fs::rename(ready, folder).is_ok())
+            && self.with(|ready| ready.folders.pop()).is_some_and(|ready| fs::rename(ready, folder).is_ok())
     }
 
     fn make_ready(&self) {
-        if self.with(|ready| ready.closed || ready.folder.is_some()) {
-            return;
-        }
         let folder = of_this_process(&self.root, READY);
         let made = make(&folder).is_ok();
-        let kept = made
-            && self.with(|ready| {
-                let keep = !ready.closed && ready.folder.is_none();
-                if keep {
-                    ready.folder = Some(folder.clone());
-                }
-                keep
-            });
-        if !kept {
+        let kept = self.with(|ready| {
+            ready.making = false;
+            let keep = made && ready.wants();
+            if keep {
+                ready.folders.push(folder.clone());
+            }
+            keep
+        });
+        if kept {
+            self.prepare();
+        } else {
             // What is left of it goes with the next start.
             let _ = fs::remove_dir_all(&folder);
         }
@@ -131,12 +143,10 @@ impl Folders {
     pub async fn close(&self) {
         let ready = self.with(|ready| {
             ready.closed = true;
-            ready.folder.take()
+            std::mem::take(&mut ready.folders)
         });
-        if let Some(folder) = ready {
-            // The next start removes it otherwise.
-            let _ = blocking(move || fs::remove_dir_all(folder)).await;
-        }
+        // The next start removes them otherwise.
+        let _ = blocking(move || ready.iter().try_for_each(fs::remove_dir_all)).await;
     }
 
     /// Removes a workspace's temporary files.
@@ -220,22 +230,23 @@ pub fn sweep(root: &Path, prefix: &str) {
     for entry in fs::read_dir(root).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let owner = name.to_str().and_then(|name| name.strip_prefix(prefix)?.split('-').next());
-        let gone = |pid: &str| !fs::exists(format!("/proc/{pid}")).unwrap_or(true);
-        if owner.is_some_and(gone) {
+        if owner.and_then(|pid| pid.parse().ok()).is_some_and(family::ended) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-/// Makes the two folders of a workspace for whoever runs in it; whether its files were not there.
+/// Makes the two folders of a workspace for whoever runs in it; whether its files were not there. The folder of all
+/// workspaces is there: whoever makes it knows for whom.
 ///
 /// # Errors
 /// The system's.
 pub fn make(folder: &Path) -> std::io::Result<bool> {
     let (workspace, tmp) = (folder.join("workspace"), folder.join("tmp"));
     let created = !workspace.exists();
+    one(folder)?;
     for (folder, mode) in [(&workspace, 0o755), (&tmp, 0o1777)] {
-        fs::create_dir_all(folder)?;
+        one(folder)?;
         let meta = fs::metadata(folder)?;
         if meta.permissions().mode() & 0o7777 != mode {
             fs::set_permissions(folder, fs::Permissions::from_mode(mode))?;
@@ -246,6 +257,14 @@ pub fn make(folder: &Path) -> std::io::Result<bool> {
         }
     }
     Ok(created)
+}
+
+/// Makes one folder, if it is not there.
+fn one(path: &Path) -> std::io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        made => made,
+    }
 }
 
 /// Removes a tree without following links; folders that a command has closed are opened first, and what lies too deep to
@@ -310,12 +329,14 @@ mod tests {
     async fn folders_are_ready_before_they_are_needed_and_one_that_is_there_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let folders = Folders::open(dir.path().join("sandboxes")).unwrap();
-        let ready = || folders.with(|ready| ready.folder.clone());
+        let ready = || folders.with(|ready| ready.folders.clone());
         assert!(folders.make("k-1").await.unwrap());
         folders.prepare();
-        until(|| ready().is_some()).await;
-        let first = ready().unwrap();
-        assert!(folders.make("k-2").await.unwrap() && !first.exists(), "it was taken");
+        until(|| ready().len() == MOST_READY).await;
+        let before = ready();
+        assert!(before.iter().all(|folder| folder.exists()));
+        assert!(folders.make("k-2").await.unwrap());
+        assert!(ready() == before[..MOST_READY - 1] && !before[MOST_READY - 1].exists(), "one was taken");
         for key in ["k-1", "k-2"] {
             let modes = [folders.workspace(key), folders.tmp(key)]
                 .map(|folder| fs::metadata(folder).unwrap().permissions().mode() & 0o7777);
@@ -324,13 +345,24 @@ mod tests {
         fs::write(folders.workspace("k-1").join("file"), "kept").unwrap();
         fs::remove_dir(folders.tmp("k-1")).unwrap();
         folders.prepare();
-        until(|| ready().is_some()).await;
+        until(|| ready().len() == MOST_READY).await;
         assert!(!folders.make("k-1").await.unwrap(), "its files are there");
         assert!(folders.workspace("k-1").join("file").exists() && folders.tmp("k-1").exists());
         assert_eq!(folders.list("k-").await.len(), 2);
         folders.close().await;
         let left = fs::read_dir(folders.root()).unwrap().flatten();
         assert_eq!(left.filter(|entry| entry.file_name().to_string_lossy().starts_with('.')).count(), 0);
+    }
+
+    #[tokio::test]
+    async fn folders_that_are_made_ready_do_not_make_the_folder_of_all_workspaces_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let folders = Folders::open(dir.path().join("sandboxes")).unwrap();
+        fs::remove_dir_all(folders.root()).unwrap();
+        folders.make_ready();
+        assert!(!folders.root().exists() && folders.with(|ready| ready.folders.is_empty()));
+        assert!(folders.make("k-1").await.unwrap());
+        assert_eq!(fs::metadata(folders.root()).unwrap().permissions().mode() & 0o7777, 0o700);
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct Ground {
     pub root: PathBuf,
     /// The user on the host whom helpers of root become.
     pub host_uid: u32,
+    /// Where groups of commands are made.
+    pub groups: Vec<PathBuf>,
 }
 
 /// How a helper is kept apart.

@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 
 /// How long it waits: the answer of the command that has just ended is on its way, and a small machine has nothing to spare
 /// until it has arrived.
-const MOMENT: Duration = Duration::from_millis(2);
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// Does it a moment later, on a thread that may wait for the system. Without a runtime this process ends, and the next one
 /// does what is left to do.

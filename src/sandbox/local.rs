@@ -43,7 +43,7 @@ impl Local {
     /// The one with this cage.
     #[must_use]
     pub fn new(kind: Kind, cage: Cage, means: &Means) -> Self {
-        let ground = Ground { cage, root: means.root.clone(), host_uid: HOST_UID };
+        let ground = Ground { cage, root: means.root.clone(), host_uid: HOST_UID, groups: Vec::new() };
         let runner = Runner::new(means.program.clone(), ground);
         let usages = means.usages.clone();
         Self { kind, cage, means: means.clone(), runner, groups: OnceLock::new(), usages }
@@ -98,6 +98,7 @@ impl Local {
         let found = tokio::task::spawn_blocking(move || Cgroups::find(&instance(&root)));
         let found = found.await.unwrap_or_else(|error| Err(error.to_string()));
         let limits = self.enforced(found.as_ref().ok());
+        self.runner.groups_in(found.as_ref().map(Cgroups::places).unwrap_or_default());
         // A second probe finds the same.
         let _ = self.groups.set(found);
         let root = self.means.root.clone();
@@ -272,7 +273,7 @@ impl Backend for Local {
 struct Folder(PathBuf);
 
 /// How folders of probes begin; the number of their process follows.
-const PROBES: &str = ".probe-";
+pub(super) const PROBES: &str = ".probe-";
 
 impl Drop for Folder {
     fn drop(&mut self) {

@@ -7,8 +7,8 @@
 //! | [`backend`] | what every way of keeping apart has in common |
 //! | [`choice`] | which of them is used: what is asked for, what works here |
 //! | [`local`] | those whose helpers are this program |
-//! | [`run`], [`starts`], [`streams`] | asks for helpers, ends them, keeps their output within bounds; [`later`]: what is done once the answer is out |
-//! | [`helper`], [`stem`], [`keeper`], [`caged`] | what a helper is: this program again, with `__sandbox`; one always waits, with its cage built as far as it can be |
+//! | [`run`], [`starts`], [`streams`] | asks for helpers, ends them, keeps their output within bounds; [`later`]: what is done once the answer is out; [`leftovers`]: what is done when this process is killed |
+//! | [`helper`], [`stem`], [`keeper`], [`caged`] | what a helper is: this program again, with `__sandbox`; two always wait, with their cages built as far as they can be |
 //! | [`job`], [`control`], [`rights`] | what it is given, what it says, and descriptors that go with either |
 //! | [`namespaces`], [`landlock`], [`seccomp`] | the cages that it builds around itself; [`system`]: what of the host is seen in both |
 //! | [`cgroups`], [`family`], [`usage`] | what all processes of a command may take together, and what a workspace has on disk |
@@ -35,6 +35,7 @@ pub mod job;
 mod keeper;
 pub mod landlock;
 mod later;
+mod leftovers;
 pub mod limits;
 pub mod local;
 pub mod manager;

@@ -143,6 +143,12 @@ impl Runner {
         Self { stem: Arc::new(Stem::new(program, ground)) }
     }
 
+    /// Says where groups of commands are made, before the first helper is asked: what is left there when this process is
+    /// killed goes with its helpers.
+    pub fn groups_in(&self, places: Vec<PathBuf>) {
+        self.stem.groups_in(places);
+    }
+
     async fn start(
         &self,
         job: &Job,

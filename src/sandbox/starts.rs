@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, socketpair};
@@ -24,6 +25,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub struct Stem {
     program: PathBuf,
     ground: Ground,
+    groups: OnceLock<Vec<PathBuf>>,
     running: Mutex<Option<Running>>,
 }
 
@@ -38,7 +40,13 @@ impl Stem {
     /// It is not started yet.
     #[must_use]
     pub fn new(program: PathBuf, ground: Ground) -> Self {
-        Self { program, ground, running: Mutex::new(None) }
+        Self { program, ground, groups: OnceLock::new(), running: Mutex::new(None) }
+    }
+
+    /// Adds to its ground where groups of commands are made. What was said first stays.
+    pub fn groups_in(&self, places: Vec<PathBuf>) {
+        // A second probe finds the same.
+        let _ = self.groups.set(places);
     }
 
     /// Asks for a helper with these descriptors.
@@ -70,9 +78,10 @@ impl Stem {
 
     fn start(&self) -> std::io::Result<Running> {
         let (own, its) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+        let groups = self.groups.get().cloned().unwrap_or_default();
         let process = Command::new(&self.program)
             .arg(ARGUMENT)
-            .arg(encode(&self.ground))
+            .arg(encode(&Ground { groups, ..self.ground.clone() }))
             .env_clear()
             .current_dir("/")
             .process_group(0)

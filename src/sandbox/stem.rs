@@ -5,7 +5,7 @@
 //! [`keeper`]s that have built what they can of their cages and wait, the first of them on the socket. It tells when it has
 //! taken a request; the next has its turn then, and the stem makes another once nobody asks for a moment: on a small machine
 //! it would be in the way of the work that has just begun. The stem ends when the Runtime's end of its socket closes, and
-//! with it those that wait.
+//! with it those that wait; what a Runtime that was killed has left goes before, see [`leftovers`](super::leftovers).
 
 use std::collections::VecDeque;
 use std::fs;
@@ -19,10 +19,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{ForkResult, close, fork, setsid};
+use nix::unistd::{ForkResult, close, fork, getppid, setsid};
 
 use super::job::Ground;
 use super::keeper;
+use super::leftovers;
 use super::rights;
 use super::seccomp::Filters;
 
@@ -65,6 +66,7 @@ impl Request {
 /// In words; nobody reads them but a person who starts it by hand.
 pub fn serve(ground: &Ground) -> Result<(), String> {
     let told = |what: &'static str| move |error: Errno| format!("{what}: {error}");
+    let runtime = getppid();
     close_all()?;
     // A terminal's signals are the Runtime's, which ends its helpers in order.
     let _ = setsid();
@@ -109,6 +111,8 @@ pub fn serve(ground: &Ground) -> Result<(), String> {
         let wait = due.map(|due| due.saturating_duration_since(Instant::now()));
         let [gone, closed, word, spare_gone] = look(&ended, &socket, &waiting, wait)?;
         if closed {
+            drop(waiting);
+            leftovers::remove(ground, runtime);
             return Ok(());
         }
         if gone {

@@ -185,7 +185,7 @@ async fn where_the_kernel_does_not_limit_a_watcher_does(kind: Kind) {
     std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     folders::make(&dir.path().join("space")).unwrap();
     let cage = if kind == Kind::Namespaces { Cage::Namespaces } else { Cage::Landlock };
-    let ground = Ground { cage, root: dir.path().to_owned(), host_uid: HOST_UID };
+    let ground = Ground { cage, root: dir.path().to_owned(), host_uid: HOST_UID, groups: Vec::new() };
     let runner = Runner::new(program(), ground);
     let run = async |command: &str, limits: Limits, seconds: u64| {
         let job = Job {
@@ -252,8 +252,8 @@ async fn a_stem_that_is_killed_is_started_again(kind: Kind) {
     }
 }
 
-/// A stem, and the two processes of a cage that was begun and waits for its work.
-const WAITING: usize = 3;
+/// A stem, and the two processes of each of the two cages that were begun and wait for their work.
+const WAITING: usize = 5;
 
 async fn helpers_come_to(spaces: &Spaces, wanted: usize) {
     let (root, until) = (spaces.dir.path().display().to_string(), Instant::now() + Duration::from_secs(5));
@@ -263,7 +263,31 @@ async fn helpers_come_to(spaces: &Spaces, wanted: usize) {
     }
 }
 
-/// One cage waits for work; who finds it taken waits for the next.
+/// The same for those that wait: which of them has its turn is not seen from here.
+async fn a_cage_that_waits_and_is_killed_is_no_loss(kind: Kind) {
+    if kind == Kind::Docker {
+        // Its commands have no cage of ours.
+        return;
+    }
+    let spaces = Spaces::new(kind);
+    assert_eq!(spaces.says("s", "echo begun").await, "begun");
+    let root = spaces.dir.path().display().to_string();
+    let stem = children(std::process::id(), &root);
+    assert_eq!(stem.len(), 1);
+    let waiting = || children(u32::try_from(stem[0]).unwrap(), &root);
+    for which in [&[0][..], &[1], &[0, 1]] {
+        helpers_come_to(&spaces, WAITING).await;
+        let keepers = waiting();
+        for n in which {
+            kill(Pid::from_raw(keepers[*n]), Signal::SIGKILL).unwrap();
+        }
+        assert_eq!(spaces.says("s", "echo on").await, "on", "without {which:?}");
+        assert_eq!(spaces.says("s", "echo and on").await, "and on", "without {which:?}");
+    }
+    helpers_come_to(&spaces, WAITING).await;
+}
+
+/// Two cages wait for work; who finds them taken waits for the next.
 async fn many_commands_at_once_each_have_a_cage_of_their_own(kind: Kind) {
     if kind == Kind::Docker {
         // Its commands have no cage of ours.
@@ -340,14 +364,35 @@ async fn kill_9_of_the_process_leaves_nothing_behind(kind: Kind) {
     process.kill().unwrap();
     process.wait().unwrap();
     gone(&mark);
-    // The helpers of it are gone, too, and the next process removes what the kernel keeps.
-    let until = Instant::now() + Duration::from_secs(5);
-    while alive(&dir.path().display().to_string()) > 0 {
-        assert!(Instant::now() < until);
+    // The last of its helpers removes what the kernel keeps, and what was ready for others, before it goes.
+    gone(&dir.path().display().to_string());
+    assert_eq!(groups(pid), Vec::<std::path::PathBuf>::new());
+    let ready = || {
+        let all = std::fs::read_dir(dir.path().join(kind.name())).unwrap().flatten();
+        all.map(|entry| entry.file_name())
+            .filter(|name| name.as_encoded_bytes().starts_with(b"."))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ready(), Vec::<std::ffi::OsString>::new());
+    assert!(bench("true", "1").status().unwrap().success());
+    assert_eq!(ready(), Vec::<std::ffi::OsString>::new());
+    // All of it at once: then it is the next process's.
+    let mut process = bench(&format!("sleep {seconds}"), "1").spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    while alive(&mark) < 1 {
+        assert!(Instant::now() < until && process.try_wait().unwrap().is_none(), "it runs nothing");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    let pid = process.id();
+    for stem in children(pid, "__sandbox") {
+        kill(Pid::from_raw(stem), Signal::SIGKILL).unwrap();
+    }
+    process.kill().unwrap();
+    process.wait().unwrap();
+    gone(&dir.path().display().to_string());
     assert!(bench("true", "1").status().unwrap().success());
     assert_eq!(groups(pid), Vec::<std::path::PathBuf>::new());
+    assert_eq!(ready(), Vec::<std::ffi::OsString>::new());
 }
 
 for_each_backend! {
@@ -361,6 +406,7 @@ for_each_backend! {
     two_hundred_workspaces_leave_nothing
     where_the_kernel_does_not_limit_a_watcher_does
     a_stem_that_is_killed_is_started_again
+    a_cage_that_waits_and_is_killed_is_no_loss
     kill_9_of_the_process_leaves_nothing_behind
     many_commands_at_once_each_have_a_cage_of_their_own
     a_cage_that_was_begun_in_a_folder_that_is_no_more_is_begun_again

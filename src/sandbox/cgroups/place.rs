@@ -1,6 +1,7 @@
 //! Where this process may make groups: what is mounted, where it is in it, and what is handed down to it.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::{Controller, FOLDER, put};
@@ -54,13 +55,24 @@ pub(super) fn writable(
     let mut problem = "no controller is mounted".to_owned();
     for (controller, path) in own {
         let base = path.join(FOLDER).join(instance);
-        match fs::create_dir_all(&base) {
+        match folder(&base) {
             Ok(()) => bases.push((controller, base)),
             Err(error) => problem = format!("{}: {error}", base.display()),
         }
     }
     let memory = bases.iter().any(|(controller, _)| *controller == Controller::Memory);
     if memory { Ok(bases) } else { Err(problem) }
+}
+
+/// Makes a folder with those above it. Somebody else may leave the one above as empty this very moment.
+fn folder(path: &Path) -> std::io::Result<()> {
+    let mut made = fs::create_dir_all(path);
+    for _ in 0..3 {
+        if made.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            made = fs::create_dir_all(path);
+        }
+    }
+    made
 }
 
 /// Makes the instance's folder in version 2, with the controllers handed down to it.
@@ -92,7 +104,7 @@ pub(super) fn handed_down(own: &Path, instance: &str) -> Result<Vec<(Controller,
     }
     let folder = own.join(FOLDER);
     let base = folder.join(instance);
-    fs::create_dir_all(&base).map_err(|error| format!("{}: {error}", base.display()))?;
+    self::folder(&base).map_err(|error| format!("{}: {error}", base.display()))?;
     hand_down(&folder)?;
     hand_down(&base)?;
     Ok(controllers.into_iter().map(|controller| (controller, base.clone())).collect())
