@@ -119,7 +119,7 @@ async fn a_container_is_locked_down() {
         ("VolumesFrom", json!(null)),
         ("PortBindings", json!(null)),
         ("PublishAllPorts", json!(false)),
-        ("AutoRemove", json!(false)),
+        ("AutoRemove", json!(true)),
     ] {
         assert!(
             host[name] == value || (value.is_null() && host[name].as_array().is_some_and(Vec::is_empty)),
@@ -372,8 +372,7 @@ async fn two_hundred_workspaces_come_and_go_and_leave_nothing() {
 async fn whatever_a_command_does_nothing_of_it_runs_on() {
     let Some(docker) = Dockerd::get() else { return };
     let spaces = spaces(docker);
-    let alone =
-        "ps ax > /tmp/ps; grep -v -e PID -e docker-init -e 'sleep 2147483647' -e ps -e sh /tmp/ps | wc -l";
+    let alone = "ps ax > /tmp/ps; grep -v -e PID -e docker-init -e 'read -r _' -e ps -e sh /tmp/ps | wc -l";
     spaces.says("s", "true").await;
     let container = of_instance(docker, &spaces.dir);
     // What would end it is killed; what it leaves behind is in sessions of its own.
@@ -453,6 +452,8 @@ async fn a_container_reaches_the_hosts_of_its_list_and_nothing_else() {
 
 /// Where the process that is killed keeps its workspaces.
 const DOOMED: &str = "NYLORUN_TEST_DOOMED";
+/// How long the command sleeps that runs meanwhile: a number that no other has.
+const SECONDS: &str = "NYLORUN_TEST_SECONDS";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it is a process for another test, which kills it"]
@@ -464,23 +465,25 @@ async fn a_process_that_is_killed() {
     spaces.manager = manager_of(&dir, Kind::Docker, |means| {
         means.root = format!("{root}/sandboxes").into();
     });
-    spaces.says("s", "true").await;
-    std::fs::write(format!("{root}/started"), "").unwrap();
-    tokio::time::sleep(Duration::from_secs(120)).await;
+    let seconds = std::env::var(SECONDS).unwrap();
+    spaces.says("s", &format!("touch started; sleep {seconds} & sleep {seconds}")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_killed_process_leaves_is_removed_at_the_next_start_and_nothing_of_others() {
+async fn a_container_ends_with_its_process_and_what_is_left_is_removed_at_the_next_start() {
     let Some(docker) = Dockerd::get() else { return };
     let dir = tempfile::tempdir().unwrap();
+    let seconds = (300_000 + std::process::id()).to_string();
+    let runs = || super::figures::alive(&format!("sleep\0{seconds}"));
     let mut doomed = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "docker::a_process_that_is_killed"])
         .env(DOOMED, dir.path())
+        .env(SECONDS, &seconds)
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
     let began = Instant::now();
-    while !dir.path().join("started").exists() {
+    while runs() < 2 {
         assert!(began.elapsed() < Duration::from_secs(60) && doomed.try_wait().unwrap().is_none());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -512,7 +515,25 @@ async fn what_a_killed_process_leaves_is_removed_at_the_next_start_and_nothing_o
     assert_eq!(of_instance(docker, &dir).len(), 1, "its process lives");
     doomed.kill().unwrap();
     doomed.wait().unwrap();
-    assert_eq!(of_instance(docker, &dir).len(), 1, "nobody has removed it");
+    let killed = Instant::now();
+    while !of_instance(docker, &dir).is_empty() {
+        assert!(killed.elapsed() < Duration::from_secs(10), "it goes on without its process");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(runs(), 0);
+    // One that a process has made and not started before it was killed.
+    docker.docker(&[
+        "create",
+        "--network",
+        "none",
+        "--label",
+        &format!("nylorun.instance={}", dir.path().join("sandboxes").display()),
+        "--label",
+        "nylorun.owner=1 1",
+        super::dockerd::IMAGE,
+        "true",
+    ]);
+    assert_eq!(of_instance(docker, &dir).len(), 1);
     start().await.close(None).await;
     assert_eq!(of_instance(docker, &dir), [""; 0]);
     let others = named(other);

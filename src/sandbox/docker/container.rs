@@ -1,17 +1,22 @@
 //! The container of a workspace: how it is locked down, whose it is, and how it goes.
 //!
-//! Its first process is the daemon's init, its second one sleeps: both run as a user of their own, so that a command can
-//! end neither, and so that all processes of the user of commands can be ended at once.
+//! Its first process is the daemon's init, its second one reads from the Runtime, which says nothing: both run as a user of
+//! their own, so that a command can end neither, and so that all processes of the user of commands can be ended at once.
+//! When the Runtime goes, in whatever way, there is nothing more to read: the second process ends, with it the container and
+//! whatever runs in it, and the daemon removes it.
 
 use std::collections::HashMap;
 use std::fs;
+use std::sync::{Arc, Mutex};
 
+use bollard::container::AttachContainerResults;
 use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
     MountBindOptions, MountBindOptionsPropagationEnum, MountTmpfsOptions, MountType, ResourcesUlimits,
 };
 use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder,
+    AttachContainerOptionsBuilder, CreateContainerOptionsBuilder, ListContainersOptionsBuilder,
+    RemoveContainerOptionsBuilder,
 };
 use nix::unistd::{Pid, Uid, getegid, geteuid};
 
@@ -23,6 +28,8 @@ use crate::sandbox::job::Limits;
 
 /// The user of what keeps a container alive.
 const KEEPER: &str = "64532:64532";
+/// What keeps it alive.
+const KEEP: [&str; 3] = ["/bin/sh", "-c", "read -r _"];
 
 /// What is not seen of the kernel: what Docker hides itself, and what tells of the machine.
 const MASKED: [&str; 19] = [
@@ -75,6 +82,8 @@ pub(super) struct Container {
     pub(super) id: String,
     /// Its first process on this machine, if it is seen from here.
     pub(super) pid: Option<i32>,
+    /// What it reads from: it ends with the last of these.
+    _lifeline: Arc<Mutex<AttachContainerResults>>,
 }
 
 impl Container {
@@ -203,6 +212,7 @@ fn host(space: &Space, volumes: &[String]) -> HostConfig {
         ipc_mode: Some("private".to_owned()),
         // The daemon's: it takes in orphans.
         init: Some(true),
+        auto_remove: Some(true),
         memory,
         // As much with swap as without: none.
         memory_swap: memory,
@@ -234,12 +244,15 @@ impl Daemon {
             return Err(format!("the image {image} has a volume at {path}, among the workspace's files"));
         }
         let labels = [(INSTANCE, instance), (OWNER, &this_process()), (KEY, &space.key)];
-        let sleep = ["/bin/sh", "-c", "exec sleep 2147483647"];
         let body = ContainerCreateBody {
             image: Some(image.to_owned()),
             hostname: Some("sandbox".to_owned()),
             user: Some(KEEPER.to_owned()),
-            entrypoint: Some(sleep.map(str::to_owned).to_vec()),
+            entrypoint: Some(KEEP.map(str::to_owned).to_vec()),
+            // Closed for good when its one writer goes.
+            attach_stdin: Some(true),
+            open_stdin: Some(true),
+            stdin_once: Some(true),
             cmd: Some(Vec::new()),
             working_dir: Some(WORKSPACE.to_owned()),
             labels: Some(HashMap::from(labels.map(|(name, value)| (name.to_owned(), value.to_owned())))),
@@ -260,13 +273,19 @@ impl Daemon {
             Err(error) if status(&error) == Some(404) => return Err(absent(image)),
             Err(error) => return Err(format!("the container cannot be made: {}", words(&error))),
         };
-        let pid = async {
+        let started = async {
+            // Before it starts: otherwise it may have read to the end already.
+            let options = AttachContainerOptionsBuilder::default().stdin(true).stream(true).build();
+            let lifeline = self.api.attach_container(&id, Some(options)).await?;
             self.api.start_container(&id, None).await?;
             let pid = self.api.inspect_container(&id, None).await?.state.and_then(|state| state.pid);
-            Ok(pid.and_then(|pid| i32::try_from(pid).ok()))
+            Ok((pid.and_then(|pid| i32::try_from(pid).ok()), Arc::new(Mutex::new(lifeline))))
         };
-        match pid.await {
-            Ok(pid) => Ok(Container { id, pid: pid.filter(|pid| holds(*pid, &space.key)) }),
+        match started.await {
+            Ok((pid, lifeline)) => {
+                let pid = pid.filter(|pid| holds(*pid, &space.key));
+                Ok(Container { id, pid, _lifeline: lifeline })
+            }
             Err(error) => {
                 let why = format!("the container cannot be started: {}", words(&error));
                 match self.remove(&id).await {
@@ -288,7 +307,8 @@ impl Daemon {
         }
     }
 
-    /// Removes what an earlier process has left of an instance: never another instance's, nor one whose process lives.
+    /// Removes what an earlier process has left of an instance, as when it was killed before it had started what it had made:
+    /// never another instance's, nor one whose process lives.
     pub(super) async fn remove_leftovers(&self, instance: &str, live: &[String]) -> Result<usize, String> {
         let filters = HashMap::from([("label", vec![format!("{INSTANCE}={instance}")])]);
         let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
